@@ -22,7 +22,8 @@
 #include "allocator/thread_shard.h"
 #include "base/error.h"
 
-/* With and without pointers, each in one piece: calls and tests in between cost a tenth. */
+/* Compiled twice, with and without pointers, each inlined into one piece: separate calls and tests
+ * would cost a tenth more. */
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
 void arena_lock_all(struct arena *arena) {
@@ -32,8 +33,8 @@ void arena_lock_all(struct arena *arena) {
     arena_foreach_shard(arena, shard) lock_take(&shard->lock);
 }
 
-/* Counted before the first is dropped: from then on another thread may add a shard, which it holds
- * the lock of. */
+/* Count the shards before dropping the first lock: from then on another thread may add a shard,
+ * whose lock it holds itself. */
 static void unlock_all_but(struct arena *arena, const struct shard *kept) {
     unsigned n_shards = atomic_load_explicit(&arena->n_shards, memory_order_acquire);
     struct shard *plain = arena->shards[PLAIN_INDEX];
@@ -49,8 +50,8 @@ void arena_unlock_all(struct arena *arena) {
     unlock_all_but(arena, NULL);
 }
 
-/* Every shard is locked: what is left below the peak goes to all in equal parts. */
-static void share_slack(struct arena *arena) {
+/* Every shard is locked. Divide what is left below the peak equally among all shards. */
+static void share_headroom(struct arena *arena) {
     uint64_t live = 0, n = 0;
     struct shard *shard;
 
@@ -64,9 +65,9 @@ static void share_slack(struct arena *arena) {
         shard->live_bytes + (arena->peak_live_bytes - live) / n;
 }
 
-/* The arena may have a new peak: count the bytes at an instant at which all shards stand still.
- * The chunk of `size` has no owner yet, so unlocking the shard meanwhile has the same effect as if
- * the call had come a moment later. */
+/* The arena may have a new peak: count the bytes while all shards stand still. The chunk of `size`
+ * has no owner yet, so unlocking the shard meanwhile has the same effect as if the call had come a
+ * moment later. */
 static __attribute__((noinline)) void count_at_peak(struct arena *arena, struct shard *shard,
                                                     uint64_t bytes, uint32_t size) {
     if (atomic_load_explicit(&arena->n_shards, memory_order_relaxed) == 1 &&
@@ -80,7 +81,7 @@ static __attribute__((noinline)) void count_at_peak(struct arena *arena, struct 
     arena_lock_all(arena);
     atomic_fetch_sub(&arena->moving_bytes, (uint64_t)size << 8);
     shard->live_bytes += bytes;
-    share_slack(arena);
+    share_headroom(arena);
     unlock_all_but(arena, shard);
 }
 
@@ -111,7 +112,8 @@ static ALWAYS_INLINE int commit(struct arena *arena, struct shard *shard, uint32
     }
 
     if (__builtin_expect(shard->table.streams || request->stream, 0)) {
-        /* What the stream freed and has again may not be over yet: that outlives this block. */
+        /* The stream got back memory that it had freed, and its earlier work may still use it:
+         * remember that beyond the life of this block. */
         const uint8_t past = chunk_stream(&shard->table, i).number ? CHUNK_PAST : 0;
 
         chunk_set_stream(&shard->table, i, (struct chunk_stream){ request->stream, past });
@@ -132,7 +134,8 @@ static ALWAYS_INLINE int commit(struct arena *arena, struct shard *shard, uint32
     return 0;
 }
 
-/* -ENOMEM, of the device; or of the host, which no report about the device would explain. */
+/* -ENOMEM. If the host lacks the memory, not the device, no report about the device would explain
+ * it. */
 static __attribute__((noinline)) int refuse(struct arena *arena,
                                             const struct arena_request *request, bool host,
                                             struct allot_error *err) {
@@ -140,8 +143,8 @@ static __attribute__((noinline)) int refuse(struct arena *arena,
     if (host)
         return error_set(
             err, -ENOMEM,
-            "%s: the host has no memory left for the arena's own records, without which "
-            "the device's is of no use",
+            "%s: no host memory for the arena's own records, so device memory cannot be "
+            "used",
             arena->name);
     if (err) {
         err->code = -ENOMEM;
@@ -157,8 +160,8 @@ static uint32_t granules(uint64_t bytes) {
     return size + !size;
 }
 
-/* Whatever is out of the ordinary: a request for more than bytes, or one for which the thread's own
- * shard has nothing at hand. */
+/* Everything out of the ordinary: requests with more than a size, and requests for which the
+ * thread's own shard has nothing free. */
 static __attribute__((noinline)) int alloc_slowly(struct arena *arena,
                                                   const struct arena_request *request, bool pointer,
                                                   struct arena_block *ret,
@@ -174,9 +177,10 @@ static __attribute__((noinline)) int alloc_slowly(struct arena *arena,
     if (request->stream > atomic_load_explicit(&arena->n_streams, memory_order_acquire))
         return error_set(err, -EINVAL, "there is no stream %u", request->stream);
     if (request->tag > atomic_load_explicit(&arena->n_tags, memory_order_relaxed))
-        return error_set(err, -EINVAL, "there is no tag %u: arena_tag() gives them", request->tag);
+        return error_set(err, -EINVAL, "there is no tag %u: get one from arena_tag()",
+                         request->tag);
     if (request->flags & ~ARENA_PLAIN)
-        return error_set(err, -EINVAL, "flags 0x%x are not known", request->flags & ~ARENA_PLAIN);
+        return error_set(err, -EINVAL, "unknown flags 0x%x", request->flags & ~ARENA_PLAIN);
     if (request->bytes > ARENA_BYTES_MAX || align_bytes > ARENA_BYTES_MAX)
         return refuse(arena, request, false, err);
     size = granules(request->bytes);
@@ -184,7 +188,8 @@ static __attribute__((noinline)) int alloc_slowly(struct arena *arena,
     if ((request->flags & ARENA_PLAIN) && arena->slices_end) {
         shard = arena->shards[PLAIN_INDEX];
         if (!shard)
-            return error_set(err, -ENOTSUP, "%s has no plain memory beside its reservation",
+            return error_set(err, -ENOTSUP,
+                             "%s: the source has no plain memory beside its reservation",
                              arena->name);
         lock_take(&shard->lock);
     } else
@@ -199,7 +204,8 @@ static __attribute__((noinline)) int alloc_slowly(struct arena *arena,
             return error_set(err, r, "%s: " ARENA_MISPLACED_TEXT, arena->name);
         }
         if (r == -EAGAIN)
-            return error_set(err, r, "%s: more memory has to be waited for", arena->name);
+            return error_set(err, r, "%s: the source would have to wait for more memory",
+                             arena->name);
         if (r < 0)
             return refuse(arena, request, r == -ENOBUFS, err);
         thread_shard_follow(arena, shard);
@@ -208,7 +214,7 @@ static __attribute__((noinline)) int alloc_slowly(struct arena *arena,
     return r < 0 ? refuse(arena, request, true, err) : 0;
 }
 
-/* Nothing but bytes and, maybe, a tag and a stream, as long as they are right. */
+/* A valid request with a size and perhaps a tag and a stream, but nothing else. */
 static inline bool is_ordinary(const struct arena *arena, const struct arena_request *request) {
     return !request->align_bytes && !request->flags &&
            request->stream <= atomic_load_explicit(&arena->n_streams, memory_order_acquire) &&
@@ -263,18 +269,20 @@ static struct deferred_free *deferred_free_new(unsigned n_streams) {
     return deferred;
 }
 
-/* The host has no paper: the block stays live. */
+/* The host has no memory for the record: the block stays live. */
 static __attribute__((noinline)) int keep_live(struct shard *shard, uint32_t i) {
     struct chunk *chunk = &shard->table.chunks[i];
 
     if (chunk_state(chunk) == CHUNK_POINTED)
-        lookup_add(&shard->lookup, shard_address(shard, chunk), i); /* it has just left a place */
+        lookup_add(&shard->lookup, shard_address(shard, chunk), i); /* cannot fail: the entry was
+                                                                       just removed */
     lock_drop(&shard->lock);
     return -ENOMEM;
 }
 
-/* The shard's lock is held, the chunk live and no longer in its lookup; the lock is dropped. The
- * stream that had the memory before may still be at it, whatever is said of the block itself. */
+/* Free a live chunk that is no longer in the lookup. Called with the shard's lock, which it drops.
+ * The stream that had the memory before may still use it, whatever the caller says about the block
+ * itself. */
 static ALWAYS_INLINE int release(struct arena *arena, struct shard *shard, uint32_t i,
                                  const uint8_t *streams, unsigned n_streams,
                                  struct deferred_free *deferred) {
@@ -300,7 +308,8 @@ static ALWAYS_INLINE int release(struct arena *arena, struct shard *shard, uint3
     return 0;
 }
 
-/* The live block of this handle: locks its shard. NULL: there is none, and nothing is locked. */
+/* Find the live block with this handle and lock its shard. NULL: there is none, and nothing is
+ * locked. */
 static inline struct shard *find_live(struct arena *arena, uint64_t handle) {
     const unsigned n = handle_shard(handle);
     const uint32_t i = handle_index(handle);
@@ -320,7 +329,7 @@ static inline struct shard *find_live(struct arena *arena, uint64_t handle) {
     return NULL;
 }
 
-/* The streams must exist; for several, `*ret` is the record of the wait. */
+/* The streams must exist. If there are several, `*ret` is the record of the wait. */
 static int check_streams(struct arena *arena, const uint8_t *streams, unsigned n_streams,
                          struct deferred_free **ret) {
     unsigned n_known = atomic_load_explicit(&arena->n_streams, memory_order_acquire);
@@ -367,14 +376,14 @@ int arena_dealloc_on(struct arena *arena, uint64_t handle, const uint8_t *stream
     return release(arena, shard, handle_index(handle), streams, n_streams, deferred);
 }
 
-/* Where shards have slices the address names its shard; else try them all. Without streams nothing
- * but this and the free itself is to be done, so it is all in line. */
+/* If shards have slices, the address tells the shard; otherwise try them all. Without streams, only
+ * this lookup and the free itself remain, so everything is inlined. */
 static inline struct shard *find_pointer(struct arena *arena, uint64_t address, uint32_t *ret) {
     unsigned n = atomic_load_explicit(&arena->n_shards, memory_order_acquire), first = 0;
     uint64_t offset = address - arena->source.base;
 
     if (arena->slices_end && n > 1) {
-        /* An address outside the reservation belongs to no shard there; ask the others. */
+        /* An address outside the reservation cannot be in a sliced shard; ask the others. */
         const uint64_t slice = (arena->slices_end - 1 - offset) / arena->slice_bytes + 1;
 
         first = slice < n ? (unsigned)slice : 0;
@@ -448,7 +457,7 @@ int arena_stream_new(struct arena *arena, uint64_t stream, uint8_t *ret) {
         r = -ENOSPC;
     arena_foreach_shard(arena, shard) if (r == 0) r = shard_add_stream(shard, n);
     if (r == 0) {
-        arena->streams[n] = (struct stream){ .number = stream };
+        arena->streams[n] = (struct arena_stream){ .number = stream };
         atomic_store_explicit(&arena->n_streams, n, memory_order_release);
         *ret = (uint8_t)n;
     }

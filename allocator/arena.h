@@ -34,21 +34,21 @@ struct arena;
 struct mem_source {
     void *userdata;
     uint64_t base;       /* address of the reservation, a multiple of the page */
-    uint64_t span_bytes; /* length of the reservation; 16 times the cap, or what the cap may become,
-                            are enough for 16 shards, 4 times for 5; 0: none */
+    uint64_t span_bytes; /* length of the reservation; 0: none. 16 times the cap (or the largest cap
+                            to come) is enough for 16 shards, 4 times for 5 */
     uint64_t page_bytes; /* power of two; 0: ARENA_PAGE_BYTES */
 
-    /* Map memory at [offset, offset + bytes). 0, or -errno if it was refused; then `*ret_bytes` may
-     * say how much of it is mapped all the same, from `offset` on (the arena undoes that with
-     * `trim`, or keeps it if there is none). The function must not wait, because other allocations
+    /* Map memory at [offset, offset + bytes). Returns 0, or -errno if refused; then `*ret_bytes`
+     * may say how much is mapped nevertheless, from `offset` on (the arena undoes that with `trim`,
+     * or keeps it if there is no `trim`). The function must not wait, because other allocations
      * wait for it: if it would have to, it records the reason and returns -EAGAIN. Then the arena
-     * tries nothing else, arena_alloc() returns -EAGAIN, and its caller, which knows the source,
-     * waits and tries again. */
+     * tries nothing else and arena_alloc() returns -EAGAIN. Its caller knows the source, waits and
+     * tries again. */
     int (*grow)(void *userdata, uint64_t offset, uint64_t bytes, uint64_t *ret_bytes);
     /* Optional: give the memory at [offset, offset + bytes) back. */
     int (*trim)(void *userdata, uint64_t offset, uint64_t bytes);
     /* Optional: move the mapping from `from` to `to`, all of it or (-errno) none. Default: `trim`
-     * there, `grow` here. */
+     * the old place and `grow` the new one. */
     int (*remap)(void *userdata, uint64_t from, uint64_t to, uint64_t bytes);
 
     /* A separate region at an address that the source chooses, a multiple of the granule (otherwise
@@ -64,27 +64,27 @@ struct mem_source {
 };
 
 /*
- * Streams: queues of device work. A block freed on a stream may still be read by work queued on
- * it, so it is free for that stream at once, and for all others once an event that was recorded on
- * the stream after the free is over. All but `wait` and `order` are required.
+ * Streams: queues of device work. A block freed on a stream may still be read by work queued there.
+ * So it is free for that stream at once, and for all others when an event that was recorded on the
+ * stream after the free has completed. All but `wait` and `order` are required.
  */
 struct stream_ops {
     int (*record)(void *userdata, uint64_t stream, uint64_t *ret_event);
-    /* 1: over, 0: not yet, -errno: not known, which counts as not yet. */
+    /* 1: completed, 0: not yet, -errno: unknown, which counts as not yet. */
     int (*query)(void *userdata, uint64_t event);
     void (*discard)(void *userdata, uint64_t event);
-    /* Optional, before an allocation fails: block until the event is over. */
+    /* Optional, before an allocation fails: block until the event has completed. */
     int (*wait)(void *userdata, uint64_t event);
-    /* Optional and better: let `stream` wait for the event, not the host. The event may be
-     * discarded before it is over. */
+    /* Optional and better: let `stream` wait for the event instead of the host. The event may be
+     * discarded before it has completed. */
     int (*order)(void *userdata, uint64_t stream, uint64_t event);
 };
 
 struct arena_options {
-    const char *name;       /* of the device, for reports; borrowed; NULL: "device" */
-    uint64_t cap_bytes;     /* never hold more than this of the source; 0: no cap */
-    uint64_t initial_bytes; /* taken at once by arena_new(): the cap, for a fixed fraction;
-                             * whole pages of it, as many as the cap allows */
+    const char *name;       /* name of the device, for reports; borrowed; NULL: "device" */
+    uint64_t cap_bytes;     /* never hold more than this from the source; 0: no cap */
+    uint64_t initial_bytes; /* taken by arena_new() at once, in whole pages, as many as the cap
+                             * allows; equal to the cap for a fixed fraction */
     unsigned max_shards;    /* threads that can allocate without contention, if the reservation has
                                addresses for them; 0: one per CPU, ≤ 16 */
     const struct stream_ops *stream_ops; /* NULL: arena_stream_new() is refused */
@@ -92,49 +92,50 @@ struct arena_options {
 };
 
 enum arena_flag {
-    ARENA_PLAIN = 1 << 0, /* from a region of its own, for communication buffers */
+    ARENA_PLAIN = 1 << 0, /* from a separate region, for communication buffers */
 };
 
 struct arena_request {
-    uint64_t bytes;       /* 0 gives a block of its own address as well */
+    uint64_t bytes;       /* 0 still gives a block with an address of its own */
     uint64_t align_bytes; /* power of two; 0: the granule */
     uint32_t tag;         /* from arena_tag(); 0: none */
-    uint8_t stream;       /* from arena_stream_new(); 0: used by the host or by every stream */
-    uint8_t flags;        /* of enum arena_flag */
+    uint8_t stream;       /* from arena_stream_new(); 0: used by the host or by any stream */
+    uint8_t flags;        /* bits of enum arena_flag */
 };
 
 struct arena_block {
     uint64_t address;
-    uint64_t handle; /* never 0, and not used again before its shard has handed out 2^29 blocks
-                        more: until then a second free of it is refused */
+    uint64_t handle; /* never 0; not reused before its shard has handed out 2^29 more blocks: until
+                        then a second free of it is refused */
 };
 
 /* Per power of two: sizes of [256 << i, 256 << (i + 1)). */
 #define ARENA_CLASSES 32
 
-/* Every number of the arena: name, and what it is. */
+/* All statistics of the arena: name and meaning. */
 #define ARENA_STATS(X)                                                                             \
-    X(live_bytes, "requested by the blocks that are live")                                         \
+    X(live_bytes, "requested by live blocks")                                                      \
     X(live_blocks, "live blocks")                                                                  \
     X(used_bytes, "the same blocks in granules")                                                   \
     X(reserved_bytes, "held of the source")                                                        \
-    X(cap_bytes, "may be held of the source, 0: no cap")                                           \
+    X(cap_bytes, "may be held from the source, 0: no cap")                                         \
     X(peak_live_bytes, "most requested bytes live at one time")                                    \
-    X(peak_reserved_bytes, "most bytes held of the source at one time")                            \
-    X(free_bytes, "held and not used, on their way too: used and free are what is reserved")       \
+    X(peak_reserved_bytes, "most bytes held from the source at one time")                          \
+    X(free_bytes,                                                                                  \
+      "held and not used, including memory that is being moved: used + free = reserved")           \
     X(free_blocks, "holes")                                                                        \
     X(pending_bytes, "of free_bytes, freed on a stream and not yet free for all")                  \
     X(largest_free_bytes, "the largest hole")                                                      \
-    X(fragmentation_permyriad, "of free_bytes, what lies outside the largest hole")                \
+    X(fragmentation_permyriad, "of free_bytes, those outside the largest hole")                    \
     X(allocs, "blocks ever handed out")                                                            \
     X(frees, "blocks ever taken back")                                                             \
     X(failures, "allocations refused")                                                             \
-    X(grows, "times the source was asked for memory and gave it")                                  \
-    X(refusals, "times the source was asked for memory and refused")                               \
+    X(grows, "times the source gave memory")                                                       \
+    X(refusals, "times the source refused memory")                                                 \
     X(moved_bytes, "moved inside the reservation instead of growing")                              \
     X(trimmed_bytes, "given back to the source")                                                   \
     X(shards, "shards in use")                                                                     \
-    X(metadata_bytes, "host memory for all of this, names of tags and waiting frees included")
+    X(metadata_bytes, "host memory for all records, including tag names and deferred frees")
 
 struct arena_stats {
 #define X(name, what) uint64_t name;
@@ -142,15 +143,15 @@ struct arena_stats {
 #undef X
     struct {
         uint64_t live_blocks;
-        uint64_t live_bytes; /* in granules */
+        uint64_t live_bytes; /* rounded up to granules */
         uint64_t free_blocks;
         uint64_t free_bytes;
     } classes[ARENA_CLASSES];
 };
 
-/* The source is copied, what its userdata points to is borrowed. -EINVAL: options or source that
- * cannot work, such as initial bytes above the cap or the reservation; otherwise what `grow` or
- * `region_new` said of them. */
+/* The source is copied; what its userdata points to is borrowed. -EINVAL: options or a source that
+ * cannot work, such as initial bytes above the cap or the reservation. Otherwise the error of
+ * `grow` or `region_new` for the initial bytes. */
 int arena_new(struct arena **ret, const struct mem_source *source,
               const struct arena_options *options, struct allot_error *err);
 /* End the arena and all of its blocks, live or not. Waits for streams that may still use memory
@@ -158,59 +159,62 @@ int arena_new(struct arena **ret, const struct mem_source *source,
  * `region_free`, if the source has them. Accepts NULL, returns NULL. */
 struct arena *arena_free(struct arena *arena);
 
-/* -ENOMEM: the device has not that much memory left, or the host has none for the arena's records;
- * `err` explains; -EINVAL: no such stream, tag or flag, or an alignment that is not a power of two;
- * -ENOTSUP: ARENA_PLAIN without `region_new`; -EIO: a region that lies at no multiple of the
- * granule. */
+/* -ENOMEM: the device does not have that much memory left, or the host has none for the arena's
+ * records; `err` says which. -EINVAL: no such stream, tag or flag, or an alignment that is not a
+ * power of two. -ENOTSUP: ARENA_PLAIN without `region_new`. -EIO: the source's region does not
+ * start at a multiple of the granule. */
 int arena_alloc(struct arena *arena, const struct arena_request *request, struct arena_block *ret,
                 struct allot_error *err);
 /* Free a block that no queued work uses any more. (If a stream freed this memory before and got it
  * again as this block, the memory also waits for that earlier free.) -EINVAL: no live block has
  * this handle. */
 int arena_dealloc(struct arena *arena, uint64_t handle);
-/* Work queued on these streams may still use the block. With one stream it is reusable there at
- * once; with several, and for all other streams, after the events. -EINVAL: no such block or
- * stream; -ENOMEM: the host has none left to note several streams, and the block stays live. */
+/* Free a block that work queued on these streams may still use. With one stream, that stream can
+ * reuse it at once. All other streams, and all streams if there are several, can reuse it after the
+ * events. -EINVAL: no such block or stream; -ENOMEM: the host has no memory to record several
+ * streams, and the block stays live. */
 int arena_dealloc_on(struct arena *arena, uint64_t handle, const uint8_t *streams,
                      unsigned n_streams);
 
-/* The same by address, for callers that have nowhere to keep a handle: costs a hash table. Only
- * blocks of arena_alloc_pointer() can be freed by their address. */
+/* The same by address, for callers that have nowhere to keep a handle. Costs a hash table. Only
+ * blocks from arena_alloc_pointer() can be freed by address. */
 int arena_alloc_pointer(struct arena *arena, const struct arena_request *request,
                         uint64_t *ret_address, struct allot_error *err);
 int arena_dealloc_pointer(struct arena *arena, uint64_t address);
 int arena_dealloc_pointer_on(struct arena *arena, uint64_t address, const uint8_t *streams,
                              unsigned n_streams);
 
-/* The address and the requested bytes of a live block; either may be NULL. -EINVAL: no such. */
+/* The address and the requested bytes of a live block; either may be NULL. -EINVAL: no such
+ * block. */
 int arena_find(struct arena *arena, uint64_t handle, uint64_t *ret_address, uint64_t *ret_bytes);
 
 /* Register a stream under the caller's own number for it, which stays valid until the arena ends.
  * -ENOSPC: there are ARENA_STREAMS_MAX already. */
 int arena_stream_new(struct arena *arena, uint64_t stream, uint8_t *ret);
-/* Check which events are over. The arena also does this when it needs to; callers never have to. */
+/* Check which events have completed. The arena also does this when it needs to; callers never have
+ * to. */
 void arena_poll(struct arena *arena);
 
-/* A number for a name, such as an op's: the same for the same name. 0 where there is no memory
- * for it; a tag costs an allocation nothing. */
+/* The number of a name, such as an op's; the same name always has the same number. 0 if there is no
+ * memory for it. A tag does not make an allocation slower. */
 uint32_t arena_tag(struct arena *arena, const char *name);
 
-/* Give every page, or region, that is wholly free back to the source, down to `keep_bytes`. */
+/* Give free pages and regions back to the source until `keep_bytes` are left. */
 int arena_trim(struct arena *arena, uint64_t keep_bytes, uint64_t *ret_bytes);
-/* The lease was enlarged or cut: hold no more than this from now on; 0: no cap. Memory above the
- * cap stays until it is trimmed. */
+/* Hold no more than this from now on, because the lease was enlarged or cut; 0: no cap. Memory
+ * above the cap stays until it is trimmed. */
 void arena_set_cap(struct arena *arena, uint64_t cap_bytes);
 
 /* O(1), and exact at one instant: no allocation, growth, move or trim of any thread is half
- * counted. Only where the largest hole has just been taken, those of nearly its size (0.4 %) are
- * looked at. */
+ * counted. Only if the largest hole has just been taken does it search those of nearly that size
+ * (within 0.4 %). */
 void arena_get_stats(struct arena *arena, struct arena_stats *ret);
 
-/* Walk every invariant; -EUCLEAN and the first one broken in words. For tests and debuggers. */
+/* Check every invariant; -EUCLEAN, with the first broken one in words. For tests and debuggers. */
 int arena_check(struct arena *arena, struct allot_error *err);
 
-/* Why a request of this size fails, or would: what is asked, live, reserved, the largest hole,
- * the cap, the holders of most bytes by tag, and what would help. Returns the length as
+/* Explain why a request of this size fails, or would fail: the bytes requested, live and reserved,
+ * the largest hole, the cap, the tags with most bytes, and what would help. Returns the length as
  * snprintf() does. */
 int arena_report(struct arena *arena, const struct arena_request *request, char *text, size_t size);
 

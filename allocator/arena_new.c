@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Beginning and end of an arena, and its shards. The first has all of the reservation; every other
- * one takes a slice from its end:
+ * How an arena and its shards begin and end. The first shard has all of the reservation; every
+ * other shard takes a slice from its end:
  *
  *     one shard      | 0 ··································································|
  *     three shards   | 0 ·············································· | 2 ····· | 1 ····· |
@@ -23,7 +23,7 @@
 
 /* As many threads as usually allocate on one device at a time. */
 #define SHARDS_DEFAULT 16u
-/* A slice has addresses for this part of the cap at least. */
+/* A slice has addresses for at least this part of the cap. */
 #define SLICE_PART 2
 
 int arena_new_shard(struct arena *arena, unsigned n) {
@@ -47,7 +47,7 @@ int arena_new_shard(struct arena *arena, unsigned n) {
         atomic_store(&arena->max_shards, n);
         r = -ENOSPC;
     }
-    /* A stream that came meanwhile needs its bins here too. */
+    /* A stream that was added meanwhile needs its bins here too. */
     for (unsigned stream = 1; r == 0 && stream <= atomic_load(&arena->n_streams); stream++)
         r = shard_add_stream(shard, stream);
     if (r == 0) {
@@ -65,7 +65,7 @@ int arena_new_shard(struct arena *arena, unsigned n) {
 
 static int check_source(const struct mem_source *source, uint64_t page, struct allot_error *err) {
     if (page < 4096 || (page & (page - 1)) || page > (uint64_t)1 << 32)
-        return error_set(err, -EINVAL, "a page of %llu bytes cannot be used",
+        return error_set(err, -EINVAL, "a page size of %llu bytes is not supported",
                          (unsigned long long)page);
     if (!source->span_bytes && !source->region_new)
         return error_set(err, -EINVAL, "the source has neither a reservation nor regions");
@@ -75,7 +75,7 @@ static int check_source(const struct mem_source *source, uint64_t page, struct a
     return 0;
 }
 
-/* How far the reservation is cut up does not depend on the machine; how many of the slices are used
+/* How the reservation is cut up does not depend on the machine; how many of the slices are used
  * may. */
 static void choose_shards(struct arena *arena, unsigned wanted, uint64_t cap_bytes) {
     uint64_t page = arena->page_bytes, span = arena->source.span_bytes / page * page;
@@ -86,8 +86,8 @@ static void choose_shards(struct arena *arena, unsigned wanted, uint64_t cap_byt
     if (span && shards > 1) {
         uint64_t cap = MIN(cap_bytes ? cap_bytes : span / 4, span), keep, slice;
 
-        /* The first can always hold all of the cap and as much again, for pages that move. The
-         * others need not, since it helps out; but what several threads may well have. */
+        /* The first shard can always hold the whole cap and as much again, for pages that move. The
+         * others get what several threads may well use; if one needs more, the first helps out. */
         keep = MIN(MAX(cap * 2, span / 2), span);
         slice = MAX((span - keep) / (shards - 1) / page, (cap / SLICE_PART + page - 1) / page);
         slice = MAX(slice, UINT64_C(1)) * page;
@@ -105,19 +105,19 @@ static int take_initial(struct arena *arena, uint64_t bytes, struct allot_error 
 
     if (bytes > cap)
         return error_set(err, -EINVAL,
-                         "%s: the first %llu bytes are more than the cap of %llu: take less at the "
-                         "start, or raise the cap",
+                         "%s: the initial %llu bytes are more than the cap of %llu: take less at "
+                         "the start, or raise the cap",
                          arena->name, (unsigned long long)bytes, (unsigned long long)cap);
     if (bytes > space / arena->page_bytes * arena->page_bytes)
         return error_set(err, -EINVAL,
-                         "%s: the first %llu bytes are more than the %llu for which the source has "
-                         "addresses: take less at the start",
+                         "%s: the initial %llu bytes are more than the %llu for which the source "
+                         "has addresses: take less at the start",
                          arena->name, (unsigned long long)bytes, (unsigned long long)space);
     r = grow_initial(arena, bytes, &misplaced);
     if (r < 0 && misplaced)
         return error_set(err, r, "%s: " ARENA_MISPLACED_TEXT, arena->name);
     if (r < 0)
-        return error_set(err, r, "%s: the source refused the first %llu bytes: %s", arena->name,
+        return error_set(err, r, "%s: the source refused the initial %llu bytes: %s", arena->name,
                          (unsigned long long)bytes, strerror(-r));
     return 0;
 }
@@ -137,7 +137,7 @@ int arena_new(struct arena **ret, const struct mem_source *source,
         return r;
     arena = calloc(1, sizeof(*arena));
     if (!arena)
-        return error_set(err, -ENOMEM, "no memory for an arena");
+        return error_set(err, -ENOMEM, "no host memory for an arena");
     pthread_mutex_init(&arena->growing, NULL);
     pthread_mutex_init(&arena->streaming, NULL);
     pthread_mutex_init(&arena->tagging, NULL);
@@ -151,13 +151,13 @@ int arena_new(struct arena **ret, const struct mem_source *source,
 
     choose_shards(arena, options->max_shards, options->cap_bytes);
     if (thread_shard_add_arena(arena) < 0)
-        atomic_store(&arena->max_shards, 1); /* its threads could not look up their shards */
+        atomic_store(&arena->max_shards, 1); /* its threads could not find their shards */
 
     r = arena_new_shard(arena, 0);
     if (r == 0 && source->span_bytes && source->region_new)
         r = shard_new(&arena->shards[PLAIN_INDEX], PLAIN_INDEX, page, 0, 0, 0, 0);
     if (r < 0)
-        return error_set(err, r, "no memory for an arena's tables");
+        return error_set(err, r, "no host memory for an arena's tables");
     if (options->initial_bytes) {
         r = take_initial(arena, options->initial_bytes, err);
         if (r < 0)
@@ -167,7 +167,7 @@ int arena_new(struct arena **ret, const struct mem_source *source,
     return 0;
 }
 
-/* Runs of mapped memory, hole to hole, as few calls as they need. */
+/* Give back contiguous mapped memory, from hole to hole, in as few calls as possible. */
 static void give_placed(const struct mem_source *source, const struct shard *shard) {
     const struct chunk *chunks = shard->table.chunks;
     const struct chunk *top = &chunks[shard->top];
@@ -184,7 +184,7 @@ static void give_placed(const struct mem_source *source, const struct shard *sha
         }
 }
 
-/* All memory goes back, whether it is in use or not. */
+/* Give all memory back, whether it is in use or not. */
 static void give_all(struct arena *arena) {
     const struct mem_source *source = &arena->source;
     struct shard *shard;

@@ -23,9 +23,9 @@
 #define BIN_WORDS  (BINS / 64)
 #define BIN_ORDERS 32 /* powers of two */
 
-/* How many chunks, and their granules: kept per power of two, and summed on request. Both
- * in one word, so that a chunk is counted by one addition: an index has 28 bits, so there are not
- * more chunks than that, and the granules of a shard are counted in 32. */
+/* Number of chunks and their granules, kept per power of two and summed on request. Both are in one
+ * word, so that one addition counts a chunk: there are fewer than 2^28 chunks, because an index has
+ * 28 bits, and 32 bits count the granules of a shard. */
 typedef uint64_t tally;
 #define TALLY_SIZE_BITS 36
 #define TALLY_ONE       ((tally)1 << TALLY_SIZE_BITS)
@@ -33,14 +33,14 @@ typedef uint64_t tally;
 struct bins {
     uint64_t words[(BIN_WORDS + 63) / 64]; /* bit per word of `map` that is not 0 */
     uint64_t map[BIN_WORDS + 1];           /* bit per bin that is not empty; the last stays 0 */
-    uint32_t largest, n_largest; /* chunks of the largest size; 0: none is larger, it must be looked
-                                    for */
+    uint32_t largest, n_largest; /* number of chunks of the largest size; 0: the largest is unknown
+                                    and must be searched for */
     tally orders[BIN_ORDERS];
     uint32_t head[BINS];
 };
 
-/* How many chunks of a bin that spans the wanted size are looked at before the next larger bin
- * is taken, in which every chunk fits. */
+/* In the bin whose sizes include the wanted one, check so many chunks; then take from the next
+ * larger bin, where every chunk fits. */
 #define BIN_LOOK 4
 
 static inline unsigned bin_order(uint32_t size) {
@@ -77,15 +77,15 @@ static inline tally tally_sum(const tally *orders) {
     return sum;
 }
 
-/* A chunk as large as the largest, or larger, comes in. */
+/* A chunk at least as large as the largest is inserted. */
 static inline void bins_raise(struct bins *bins, uint32_t size) {
     bins->n_largest = size == bins->largest ? bins->n_largest + 1 : 1;
     bins->largest = size;
 }
 
-/* The chunk becomes one of `size` and `state`, CHUNK_FREE or CHUNK_HOLE. What link_prev of a bin's
- * first chunk holds is of no meaning: to take the first out, which is most of what happens, then
- * touches no other chunk. */
+/* Insert the chunk with this `size` and `state`, CHUNK_FREE or CHUNK_HOLE. The link_prev of a
+ * bin's first chunk has no meaning: so removing the first, the most common case, touches no other
+ * chunk. */
 static inline void bins_insert(struct bins *bins, struct chunk *chunks, uint32_t i, uint32_t size,
                                enum chunk_state state) {
     const unsigned bin = bin_of(size);
@@ -93,7 +93,8 @@ static inline void bins_insert(struct bins *bins, struct chunk *chunks, uint32_t
 
     chunks[i].size = size;
     chunk_set(&chunks[i], state, head);
-    chunks[head].link_prev = i; /* the edge's, if the bin was empty: it is never read */
+    chunks[head].link_prev = i; /* if the bin was empty this is the edge's link, which is never
+                                   read */
     bins->head[bin] = i;
     bins->map[bin >> 6] |= (uint64_t)1 << (bin & 63);
     bins->words[bin >> 12] |= (uint64_t)1 << ((bin >> 6) & 63);
@@ -109,7 +110,7 @@ static inline void bins_remove(struct bins *bins, struct chunk *chunks, uint32_t
     if (bins->head[bin] == i) {
         uint64_t *const word = &bins->map[bin >> 6];
 
-        /* Without branches, which no processor could predict. */
+        /* No branches: the processor could not predict them. */
         bins->head[bin] = next;
         *word &= ~((uint64_t)(next == 0) << (bin & 63));
         bins->words[bin >> 12] &= ~((uint64_t)(*word == 0) << ((bin >> 6) & 63));
@@ -132,7 +133,7 @@ static inline bool bins_any(const struct bins *bins) {
     return any;
 }
 
-/* The first bin from `bin` on, at most BINS, that is not empty; BINS: none. */
+/* The first bin from `bin` on that is not empty; BINS: none. `bin` is at most BINS. */
 static inline unsigned bins_next(const struct bins *bins, unsigned bin) {
     unsigned word = bin >> 6;
     uint64_t bits = bins->map[word] & (~(uint64_t)0 << (bin & 63));
@@ -152,11 +153,11 @@ static inline unsigned bins_next(const struct bins *bins, unsigned bin) {
     return (word << 6) + (unsigned)__builtin_ctzll(bits);
 }
 
-/* A chunk of at least `size`, and hardly more than the smallest there is; 0: none. */
+/* A chunk of at least `size`, and hardly larger than the smallest that fits; 0: none. */
 static inline uint32_t bins_find(const struct bins *bins, const struct chunk *chunks,
                                  uint32_t size) {
     const unsigned shift = 23 - (unsigned)__builtin_clz(size | 256);
-    const bool inside = (size & ((1u << shift) - 1)) != 0; /* there are smaller ones in its bin */
+    const bool inside = (size & ((1u << shift) - 1)) != 0; /* its bin also has smaller ones */
     unsigned bin = (shift << 8) + (size >> shift);
     uint32_t i = bins->head[bin];
 
@@ -172,6 +173,6 @@ static inline uint32_t bins_find(const struct bins *bins, const struct chunk *ch
 
 /* The last bin that is not empty; 0: none. */
 unsigned bins_last(const struct bins *bins);
-/* The size of the largest chunk. At once, unless the largest has gone since: then all that share
- * the last bin are looked at. */
+/* The size of the largest chunk. Known at once, unless the largest chunk was taken since: then it
+ * searches all chunks in the last bin. */
 uint32_t bins_largest(struct bins *bins, const struct chunk *chunks);

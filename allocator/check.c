@@ -61,11 +61,12 @@ static int check_chunk(const struct shard *shard, uint32_t i, struct count *coun
         count->free[stream]++;
         count->free_size[stream] += chunk->size;
         if (!stream && owner.epoch)
-            return BROKEN("shard %u: chunk %u is free for all but not yet", shard->index, i);
+            return BROKEN("shard %u: chunk %u is free for all streams, but still has an epoch",
+                          shard->index, i);
         if (chunk_state(next) == CHUNK_FREE && next_owner.number == stream &&
             next_owner.epoch == owner.epoch)
-            return BROKEN("shard %u: free chunks %u and %u are not one", shard->index, i,
-                          chunk->next);
+            return BROKEN("shard %u: neighbouring free chunks %u and %u were not merged",
+                          shard->index, i, chunk->next);
         if (chunk_state(next) == CHUNK_TOP && !stream)
             return BROKEN("shard %u: free chunk %u is not the top's", shard->index, i);
         break;
@@ -75,13 +76,14 @@ static int check_chunk(const struct shard *shard, uint32_t i, struct count *coun
         if (chunk->offset % shard->page_size || chunk->size % shard->page_size)
             return BROKEN("shard %u: hole %u is not whole pages", shard->index, i);
         if (chunk_state(next) == CHUNK_HOLE)
-            return BROKEN("shard %u: holes %u and %u are not one", shard->index, i, chunk->next);
+            return BROKEN("shard %u: neighbouring holes %u and %u were not merged", shard->index, i,
+                          chunk->next);
         break;
     case CHUNK_TOP:
         if (i != shard->top || chunk->next)
             return BROKEN("shard %u: the top is not on top", shard->index);
         break;
-    case CHUNK_TAKEN: /* another thread is at it */
+    case CHUNK_TAKEN: /* another thread works on it */
         count->taken_size += chunk->size;
         break;
     default:
@@ -250,7 +252,7 @@ int arena_check(struct arena *arena, struct allot_error *err) {
     struct shard *shard;
     int r = 0;
 
-    pthread_mutex_lock(&arena->growing); /* nothing is on its way from or to the source */
+    pthread_mutex_lock(&arena->growing); /* no memory moves from or to the source meanwhile */
     arena_lock_all(arena);
     arena_foreach_shard(arena, shard) {
         r = check_shard(shard, &moving, err);

@@ -6,7 +6,8 @@
 
 #include "base/cleanup.h"
 
-/* The kernel's huge page: a table that fills one is worth one, a million chunks touch 24 MiB. */
+/* The kernel's huge page size: a table that fills one should have one, since a million chunks touch
+ * 24 MiB. */
 #define HUGE_BYTES  ((size_t)2 << 20)
 #define FIRST_BYTES ((size_t)16 << 10)
 
@@ -59,7 +60,7 @@ void chunk_table_done(struct chunk_table *table) {
     *table = (struct chunk_table){ 0 };
 }
 
-/* A stretch more of the reserved addresses becomes accessible. */
+/* Make the next part of the reserved addresses accessible. */
 static bool make_ready(struct chunk_table *table) {
     size_t step = table->ready_bytes ? MIN(table->ready_bytes, HUGE_BYTES) : FIRST_BYTES;
     char *at = (char *)table->chunks + table->ready_bytes;
@@ -68,7 +69,7 @@ static bool make_ready(struct chunk_table *table) {
         mprotect(at, step, PROT_READ | PROT_WRITE) < 0)
         return false;
     if (step == HUGE_BYTES)
-        madvise(at, step, MADV_HUGEPAGE); /* a wish: kernels without it are slower */
+        madvise(at, step, MADV_HUGEPAGE); /* only a hint: without it, it is slower */
     table->ready_bytes += step;
     table->n_ready = (uint32_t)MIN(table->ready_bytes / sizeof(struct chunk), (size_t)table->n_max);
     return true;

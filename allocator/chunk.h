@@ -19,53 +19,58 @@ enum chunk_state {
     CHUNK_UNUSED, /* a record without a chunk */
     CHUNK_EDGE,
     CHUNK_LIVE,
-    CHUNK_POINTED,  /* live, and to be found by its address */
-    CHUNK_DEFERRED, /* freed on several streams: waits, and is in no bin */
+    CHUNK_POINTED,  /* live, and can be found by its address */
+    CHUNK_DEFERRED, /* freed on several streams: waits, in no bin */
     CHUNK_FREE,     /* in the bins of its stream, or of stream 0: free for all */
     CHUNK_TOP,      /* the mapped rest above every other chunk; may be empty; in no bin */
     CHUNK_HOLE,     /* addresses without memory, below the top */
-    CHUNK_TAKEN,    /* neither live nor free for a moment: its pages are on their way, or a block's
-                       bytes are still to be counted, or it goes from one stream to another */
+    CHUNK_TAKEN,    /* neither live nor free for a moment: its pages are being moved, or the bytes
+                       of a new block are still being counted, or it passes from one stream to
+                       another */
 };
 
 #define CHUNK_LINK_BITS 28
 #define CHUNK_LINK_MASK (((uint32_t)1 << CHUNK_LINK_BITS) - 1)
-/* Of the link's bits a live chunk needs fewer for its tag. */
+/* A live chunk has this many of the link's bits for its tag. */
 #define CHUNK_TAG_BITS   22
 #define CHUNK_TAG_MASK   (((uint32_t)1 << CHUNK_TAG_BITS) - 1)
 #define CHUNK_WASTE_BITS 9
 #define CHUNK_WASTE_MASK (((uint32_t)1 << CHUNK_WASTE_BITS) - 1)
-/* What tells a block from others that had its record: in the mark, and beside the tag. */
+/* The serial number distinguishes a block from earlier blocks with the same record. Part is in the
+ * mark, part beside the tag. */
 #define CHUNK_SERIAL_BITS (32 - CHUNK_WASTE_BITS + CHUNK_LINK_BITS - CHUNK_TAG_BITS)
 #define CHUNK_MARK_BITS   (32 - CHUNK_WASTE_BITS)
 
-/* 24 bytes: a million blocks and what lies between them have some 36 MiB of records. Plain words,
- * because a word that is written in parts and read as a whole stalls the processor. */
+/* 24 bytes: a million blocks and the chunks between them have some 36 MiB of records. Plain words
+ * instead of bit fields: a word that is written in parts and read as a whole stalls the
+ * processor. */
 struct chunk {
     uint32_t offset; /* granules from the start of the shard's space */
     uint32_t size;   /* granules */
     uint32_t prev, next;
-    uint32_t word; /* upper 4 bits: state; below, free, hole, unused: the next in its bin or list;
-                      live: the upper 6 bits of its serial, and its tag */
+    uint32_t word; /* upper 4 bits: state. The rest, if free, hole or unused: the next in its bin or
+                      list; if live: the upper 6 bits of its serial, and its tag */
     union {
-        uint32_t link_prev; /* free, hole: in its bin, except for the first */
-        uint32_t mark;      /* live: the lower 23 bits of its serial, and 9 for the bytes of its
-                               granules that were not asked for, 0 to 256 */
+        uint32_t link_prev; /* free, hole: the previous in its bin; not set in the first */
+        uint32_t mark;      /* live: the lower 23 bits of its serial, and 9 bits for the bytes of
+                               its granules that were not requested, 0 to 256 */
     };
 };
 static_assert(sizeof(struct chunk) == 24, "what the manual says of host memory");
 
-/* What streams add to a record, in a table of its own: nothing where there are none. */
+/* What streams add to a record. In a separate table, which costs nothing without streams. */
 struct chunk_stream {
-    uint8_t number; /* free: the only stream that may have it now; live: that allocated it */
+    uint8_t number; /* free: the only stream that may have it now; live: the stream that allocated
+                       it */
     uint8_t epoch;  /* free: last bit of the stream's epoch in which it was freed; live: CHUNK_PAST
-                       where the stream may still be at what the memory was before */
+                       if the stream may still use what the memory was before */
 };
 #define CHUNK_PAST 2
 
 struct chunk_table {
     struct chunk *chunks;         /* reserved address space, made accessible as it fills */
-    struct chunk_stream *streams; /* by the same index; NULL: no chunk was any stream's so far */
+    struct chunk_stream *streams; /* by the same index; NULL: no chunk has belonged to a stream so
+                                     far */
     struct chunk_stream *streams_ready; /* the same, from the first stream on */
     uint32_t unused;                    /* list by link_next */
     uint32_t n_used;                    /* records handed out at least once, and the edge */
@@ -74,12 +79,12 @@ struct chunk_table {
     uint32_t n_max;
 };
 
-/* Room for `n_max` chunks, of which none costs memory yet. */
+/* Room for `n_max` chunks, none of which costs memory yet. */
 int chunk_table_init(struct chunk_table *table, uint32_t n_max);
 void chunk_table_done(struct chunk_table *table);
-/* Slow part of chunk_new(): an index that was never used, 0 where the host has no memory left. */
+/* Slow part of chunk_new(): an index that was never used. 0: the host has no memory left. */
 uint32_t chunk_table_extend(struct chunk_table *table);
-/* Are there `n` records, fewer than the host gives at a time, still to be had? */
+/* Whether `n` more records can be had; `n` is smaller than what the host gives at a time. */
 bool chunk_table_has(struct chunk_table *table, uint32_t n);
 uint64_t chunk_table_bytes(const struct chunk_table *table);
 
@@ -102,7 +107,7 @@ static inline uint32_t chunk_tag(const struct chunk *chunk) {
     return chunk->word & CHUNK_TAG_MASK;
 }
 
-/* State, and what shares its word: a link, a tag, or nothing (0). */
+/* Set the state and what shares its word: a link, a tag, or nothing (0). */
 static inline void chunk_set(struct chunk *chunk, enum chunk_state state, uint32_t rest) {
     chunk->word = (uint32_t)state << CHUNK_LINK_BITS | rest;
 }
@@ -111,7 +116,7 @@ static inline void chunk_set_link_next(struct chunk *chunk, uint32_t i) {
     chunk->word = (chunk->word & ~CHUNK_LINK_MASK) | i;
 }
 
-/* A block of this number in its shard begins. */
+/* Begin the block with this number in its shard. */
 static inline void chunk_set_live(struct chunk *chunk, enum chunk_state state, uint64_t serial,
                                   uint32_t tag, uint32_t waste) {
     const uint32_t upper = (uint32_t)(serial >> CHUNK_MARK_BITS) << CHUNK_TAG_BITS;
@@ -120,7 +125,7 @@ static inline void chunk_set_live(struct chunk *chunk, enum chunk_state state, u
     chunk->mark = (uint32_t)serial << CHUNK_WASTE_BITS | waste;
 }
 
-/* Is it live, and the block of this number, of which there are CHUNK_SERIAL_BITS? */
+/* Is the chunk live, and the block with this number, as far as CHUNK_SERIAL_BITS tell? */
 static inline bool chunk_is_block(const struct chunk *chunk, uint32_t serial) {
     const unsigned upper_bits = CHUNK_LINK_BITS - CHUNK_TAG_BITS;
     const uint32_t upper = (uint32_t)CHUNK_POINTED << upper_bits | serial >> CHUNK_MARK_BITS;

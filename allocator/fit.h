@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Fit: best fit with coalescing, in line, for the hot path.
+ * Fit: best fit with coalescing, inlined into the hot path.
  *
  *     bins:  [3] → B        [9] → D                      top
  *     space: | A live | B 3 | C live | D 9 | E live | 40 ···→ grows here
  *
- * To take: the smallest chunk that fits, from the bins (bins.h); where none fits, the front of the
+ * To take: the smallest chunk that fits, from the bins (bins.h). If none fits, the front of the
  * top, so that the large rest above everything is broken into last. What is too much is always
- * split off and goes back into a bin. To give: the chunk becomes one with its free neighbours at
- * once, at most two, so that no two free chunks that could be one ever lie side by side.
+ * split off and goes back into a bin. To give: the chunk is merged with its free neighbours, at
+ * most two, at once. So two free chunks that could be one never lie side by side.
  *
- * What a call has read it keeps, and what it writes it writes once: a pair of calls is 350
- * instructions where blocks are freed in reverse, 550 in training, 750 at random. Takes with an
- * alignment are shard.c's. The shard's lock is held.
+ * A call reads and writes everything once: a pair of calls is 350 instructions if blocks are freed
+ * in reverse, 550 in training, 750 at random. shard.c does takes with an alignment. The shard's
+ * lock is held.
  */
 #include "allocator/shard.h"
 
 #define FIT_INLINE inline __attribute__((always_inline))
 
-/* Cut `i`, which is in no bin, after `size`; `rest`, a new record, is what lies behind. */
+/* Cut `i`, which is in no bin, after `size`. The new record `rest` gets what lies behind. */
 static FIT_INLINE void fit_cut(struct shard *shard, uint32_t i, uint32_t size, uint32_t rest) {
     struct chunk *const chunks = shard->table.chunks;
     const uint32_t behind = chunks[i].next;
@@ -36,7 +36,7 @@ static FIT_INLINE void fit_cut(struct shard *shard, uint32_t i, uint32_t size, u
         shard->table.streams[rest] = shard->table.streams[i];
 }
 
-/* From the top, at once where nothing below it may be had. */
+/* Take from the top; quick if nothing right below it can be used too. */
 static FIT_INLINE uint32_t fit_take_top(struct shard *shard, uint32_t size, uint8_t stream) {
     struct chunk *const chunks = shard->table.chunks, *const top = &chunks[shard->top];
     const uint32_t i = shard->table.unused, below = top->prev;
@@ -61,7 +61,7 @@ static FIT_INLINE uint32_t fit_take(struct shard *shard, uint32_t size, uint8_t 
     struct bins *bins = shard->bins[stream];
     uint32_t i = bins_find(bins, chunks, size), whole, rest;
 
-    /* The stream's own before what all may have, where it is no larger. */
+    /* Prefer the stream's own memory to memory that is free for all, if it is no larger. */
     if (__builtin_expect(stream, 0) && (!i || chunks[i].size != size)) {
         const uint32_t other = bins_find(shard->bins[0], chunks, size);
 
@@ -86,7 +86,7 @@ static FIT_INLINE uint32_t fit_take(struct shard *shard, uint32_t size, uint8_t 
     return i;
 }
 
-/* Is the neighbour free, and for the same? `streams` NULL: all chunks are free for all. */
+/* Is the neighbour free for the same stream? `streams` NULL: all chunks are free for all. */
 static FIT_INLINE bool fit_is_one(const struct chunk *chunks, const struct chunk_stream *streams,
                                   uint32_t near, struct chunk_stream stream) {
     const struct chunk_stream was = streams ? streams[near] : SHARD_FOR_ALL;
@@ -102,7 +102,7 @@ static FIT_INLINE void fit_give(struct shard *shard, uint32_t i, struct chunk_st
     struct bins *const bins = shard->bins[stream.number];
     uint32_t size = chunks[i].size, near = chunks[i].prev, next = chunks[i].next;
 
-    __builtin_prefetch(&chunks[next]); /* the way there leads over a guess about prev */
+    __builtin_prefetch(&chunks[next]); /* otherwise loading it would wait for a guess about prev */
     if (fit_is_one(chunks, streams, near, stream)) {
         bins_remove(bins, chunks, near);
         size += chunks[near].size;
@@ -128,7 +128,7 @@ static FIT_INLINE void fit_give(struct shard *shard, uint32_t i, struct chunk_st
         chunk_free(&shard->table, i);
         return;
     }
-    /* A chunk that was taken in was not the top's, so nor is this one. */
+    /* A chunk that was merged was not next to the top, so neither is this one. */
     chunk_set_stream(&shard->table, i, stream);
     bins_insert(bins, chunks, i, size, CHUNK_FREE);
 }

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory that no free chunk can give. In this order:
+ * Find memory that no free chunk of the shard can give. In this order:
  *
- *  1. free chunks of other shards; events of streams that are over; a look at what is free, but not
- *     at more chunks than a growth costs;
- *  2. pages that are wholly free but lie elsewhere, moved to where they are needed: within a
- *     budget, because to move a page costs as much as to map a new one;
- *  3. growth, by a little more than is needed;
- *  4. refused: growth by exactly what is needed; a look at all that is free;
+ *  1. take free chunks of other shards; check the events of streams; search the free chunks, but
+ *     no more of them than a growth costs;
+ *  2. move pages that are wholly free but lie elsewhere to where they are needed: within a
+ *     budget, because moving a page costs as much as mapping a new one;
+ *  3. grow by a little more than is needed;
+ *  4. if refused, grow by exactly what is needed; search everything that is free;
  *  5. have the stream, or the host, wait for memory that other streams freed;
- *  6. pages moved without a budget, and growth for the rest; idle memory that cannot move here
- *     given back, and growth for all of it;
- *  7. failure.
+ *  6. move pages without a budget, and grow for the rest; or give back idle memory that cannot
+ *     move here, and grow for all of it;
+ *  7. fail.
  *
  * If the source would have to wait, all this ends at once (-EAGAIN): `growing` is held only as long
  * as the driver takes. The same happens if the host has no memory for records (-ENOBUFS): the arena
@@ -21,39 +21,39 @@
 
 #include "allocator/map_target.h"
 
-/* Growth beyond the need, as a part of what is held: few calls, and never 1 % too much. */
+/* Growth beyond the need, as a part of what is held: this saves calls, and never wastes 1 %. */
 #define BATCH_PART 512
-/* A region beside others cannot grow, so it is made larger than the need by a larger part. */
+/* A region beside others cannot grow, so it exceeds the need by a larger part. */
 #define REGION_PART 8
 /*
- * The budget of moves: a quarter of what is held, once, and a part of what is ever allocated. At 80
- * µs a page 1/2048 is 20 µs a GiB, which is negligible against any use of a GiB. Where growth would
- * leave more than a sixth of the memory unused, moving may cost as much as 640 µs a GiB.
+ * The budget of moves: a quarter of what is held, once, plus a part of everything ever allocated.
+ * At 80 µs a page, 1/2048 is 20 µs a GiB, which is negligible against any use of a GiB. If growth
+ * would leave more than a sixth of the memory unused, moving may cost as much as 640 µs a GiB.
  */
 #define MOVE_ONCE_PART 4
 #define MOVE_PART      2048
 #define MOVE_PART_MOST 64
 #define UNUSED_PART    6
-/* Chunks of a shard that are looked at before the source is asked: some ten microseconds, where a
- * page costs eighty. */
+/* Chunks of a shard to search before asking the source: some ten microseconds, while a page costs
+ * eighty. */
 #define LOOK 4096
-/* Records that growth and what is then taken may need. */
+/* Records that growing, and then taking the memory, may need. */
 #define RECORDS 8
-/* Misses after which a shard among several is fed, and by which part of what is held. */
+/* A shard among several is fed after so many misses, by this part of what is held. */
 #define FEED_MISSES 32
 #define FEED_PART   64
 
-/* Nothing else is to be tried. */
+/* Whether to try nothing else. */
 static bool ends_all(int r) {
     return r == -EAGAIN || r == -ENOBUFS;
 }
 
-/* What a source says, which knows nothing of records. */
+/* The source's error: a source knows nothing of records, so -ENOBUFS from it means no memory. */
 static int said(int r) {
     return r == -ENOBUFS ? -ENOMEM : r;
 }
 
-/* `look`: chunks that are looked at after shard_take() found nothing. */
+/* `look`: how many chunks to search if shard_take() found nothing. */
 static bool try_shard(struct shard *shard, uint32_t look, uint32_t size, uint64_t align_bytes,
                       uint8_t stream, uint32_t *ret_chunk) {
     lock_take(&shard->lock);
@@ -66,8 +66,8 @@ static bool try_shard(struct shard *shard, uint32_t look, uint32_t size, uint64_
     return false;
 }
 
-/* The thread's own shard first. Ordinary blocks and those of ARENA_PLAIN never come from each
- * other's shards. */
+/* Try the thread's own shard first. Ordinary blocks never come from the shard of ARENA_PLAIN, nor
+ * the other way round. */
 static bool try_shards(struct arena *arena, struct shard *own, uint32_t look, uint32_t size,
                        uint64_t align_bytes, uint8_t stream, struct shard **ret_shard,
                        uint32_t *ret_chunk) {
@@ -90,8 +90,8 @@ static uint64_t room_under_cap(struct arena *arena) {
     return cap > reserved ? cap - reserved : 0;
 }
 
-/* Ask the source for memory at the target; what it maps before it fails is undone. What it gave, or
- * `*ret_kept` of it, is counted when the target is occupied. */
+/* Ask the source for memory at the target, and undo what it mapped if it fails. The bytes that it
+ * gave (or `*ret_kept` of them) are counted when the target is occupied. */
 static int source_grow(struct arena *arena, const struct map_target *target, uint32_t size,
                        uint32_t *ret_kept) {
     uint64_t from = target->shard->slice_offset + ((uint64_t)target->offset << 8);
@@ -117,7 +117,7 @@ static int source_grow(struct arena *arena, const struct map_target *target, uin
         return r;
     if (arena->source.trim && arena->source.trim(arena->source.userdata, from, part) == 0)
         return r;
-    /* It cannot be undone, so it is ours, and counted. */
+    /* It cannot be undone, so we keep it and count it. */
     *ret_kept = (uint32_t)(part >> 8);
     return r;
 }
@@ -142,7 +142,8 @@ static int move_pages(struct arena *arena, struct map_target *target) {
         i = map_target_find_donor(arena, target, &donor, &offset, &size);
         if (!i)
             return -ENOMEM;
-        /* From the end of it: the front is the likelier to be of use with what is below. */
+        /* Take from its end: the front is more likely to be useful together with what lies
+         * below. */
         if (size > target->size) {
             offset += size - target->size;
             size = target->size;
@@ -203,7 +204,7 @@ static bool move_budget(struct arena *arena, const struct map_target *target) {
     return atomic_load(&arena->moved_bytes) + need <= taken + reserved / MOVE_ONCE_PART;
 }
 
-/* Grow at the target by what it lacks and, at the top, `batch` more. */
+/* Grow at the target by what it lacks and, if it is at the top, by `batch` more. */
 static int grow_spot(struct arena *arena, struct map_target *target, bool batch) {
     struct shard *shard = target->shard;
     uint64_t more = 0;
@@ -263,7 +264,7 @@ static int grow_region(struct arena *arena, struct shard *shard, uint32_t size,
                    arena->source.region_free(arena->source.userdata, address, bytes) == 0))
         return r;
 
-    /* It does not go back: held, and of no use until the arena ends. */
+    /* The source does not take it back: it is held, and useless, until the arena ends. */
     lock_take(&shard->lock);
     stats_count_held(arena, bytes);
     shard->mapped_size += size;
@@ -292,7 +293,7 @@ static int grow_placed(struct arena *arena, struct shard *own, uint32_t size, ui
     return r;
 }
 
-/* Step 6: whatever can be had, if together it is enough. */
+/* Step 6: use whatever can be had, if together it is enough. */
 static int scrape_placed(struct arena *arena, struct shard *own, uint32_t size,
                          uint64_t align_bytes, uint8_t stream) {
     struct map_target target;
@@ -305,7 +306,7 @@ static int scrape_placed(struct arena *arena, struct shard *own, uint32_t size,
     if (((uint64_t)target.size << 8) > (donors << 8) + room_under_cap(arena))
         return -ENOMEM;
 
-    /* What must be new comes first: if that is refused, nothing was moved in vain. */
+    /* Ask for new memory first: if that is refused, nothing was moved in vain. */
     if (target.size > donors) {
         struct map_target part = target;
 
@@ -341,9 +342,9 @@ static int grow_regions(struct arena *arena, struct shard *own, uint32_t size, u
 }
 
 /*
- * Threads that live off another shard meet in it: a shard that often misses gets memory of its own,
- * whole pages from others or new ones, a part of what the arena holds at a time. Only where the
- * arena has several shards, so that one thread packs as tightly as it can.
+ * Threads that take memory from another shard contend there. So a shard that often misses gets
+ * memory of its own: whole pages from others or new ones, each time a fraction of what the arena
+ * holds. Only if the arena has several shards: one thread packs as tightly as it can.
  */
 static void feed(struct arena *arena, struct shard *own, uint32_t size) {
     uint64_t part = atomic_load(&arena->reserved_bytes) / FEED_PART >> 8;
@@ -353,7 +354,7 @@ static void feed(struct arena *arena, struct shard *own, uint32_t size) {
     lock_take(&own->lock);
     mapped = own->mapped_size;
     lock_drop(&own->lock);
-    /* Up to its share of the whole: beyond that, to live off others is what saves memory. */
+    /* Up to its share of the whole: beyond that, using the memory of others saves memory. */
     if (mapped * atomic_load(&arena->n_shards) << 8 >= atomic_load(&arena->reserved_bytes) ||
         pthread_mutex_trylock(&arena->growing) != 0)
         return;
@@ -367,7 +368,7 @@ static void feed(struct arena *arena, struct shard *own, uint32_t size) {
     pthread_mutex_unlock(&arena->growing);
 }
 
-/* Growth is no help to a host that has no records left. */
+/* Growth is no help if the host has no memory for records. */
 static bool has_records(struct shard *shard) {
     bool has;
 
@@ -377,8 +378,8 @@ static bool has_records(struct shard *shard) {
     return has;
 }
 
-/* `own`, or where that has no addresses left for this, a shard that has: the first only if no
- * other one does, since large blocks can lie nowhere else. */
+/* `own` or, if that has no addresses left for this, a shard that has. The first shard only if no
+ * other has any, since large blocks fit nowhere else. */
 static struct shard *find_addresses(struct arena *arena, struct shard *own, uint32_t size,
                                     uint64_t align_bytes, uint8_t stream) {
     unsigned n_shards = atomic_load_explicit(&arena->n_shards, memory_order_acquire);
@@ -408,7 +409,7 @@ int grow_make_room(struct arena *arena, struct shard *own, uint32_t size, uint64
         return 0;
 
     pthread_mutex_lock(&arena->growing);
-    /* Others may take what was grown before we do; not for ever. */
+    /* Other threads may take what was grown before we do, so try again; but not for ever. */
     for (unsigned attempt = 0; attempt < 16; attempt++) {
         if (try_shards(arena, own, LOOK, size, align_bytes, stream, ret_shard, ret_chunk)) {
             r = 0;
@@ -432,7 +433,7 @@ int grow_make_room(struct arena *arena, struct shard *own, uint32_t size, uint64
         if (misplaced || ends_all(r))
             break;
 
-        /* Streams that go on freeing must not keep us from trying the rest. */
+        /* Streams that keep freeing must not keep us from trying the rest. */
         if (attempt < 8 && stream_wait(arena, stream))
             continue;
         if (own->placed)

@@ -17,7 +17,7 @@
 #include "allocator/arena.h"
 #include "allocator/shard.h"
 
-/* Bits of a handle: the block's number in its shard, as far as there is room, the shard, the index
+/* Bits of a handle: the block's number in its shard (the bits that fit), the shard, and the index
  * of the chunk. */
 #define HANDLE_SHARD_SHIFT  CHUNK_LINK_BITS
 #define HANDLE_SERIAL_SHIFT 35
@@ -33,37 +33,42 @@ static inline unsigned handle_shard(uint64_t handle) {
 
 #define PLAIN_INDEX ARENA_SHARDS_MAX
 
-/* Requests above this cannot be counted in granules; no device is that large. */
+/* Larger requests cannot be counted in granules; no device is that large. */
 #define ARENA_BYTES_MAX ((uint64_t)0xffffff00u << 8)
 
-struct stream {
-    uint64_t number; /* the caller's */
-    uint32_t open;   /* epoch of the frees that come now; changed under every shard's lock */
-    bool closed;     /* the epoch before has ended, and what was freed in it may not have passed */
-    bool has_event;  /* … and this event, recorded after it ended, says when it may */
+struct arena_stream {
+    uint64_t number; /* the caller's number for it */
+    uint32_t open;   /* epoch of frees that happen now; changed under the locks of all shards */
+    bool closed;     /* the previous epoch has ended, and memory freed in it may not have passed
+                        yet */
+    bool has_event;  /* … and this event, recorded after its end, tells when it may */
     uint64_t event;
 };
 
 struct arena {
     struct mem_source source;
     const char *name;
-    uint64_t id; /* of this process's arenas; never used again */
+    uint64_t id; /* unique in this process, never reused */
     bool has_thread_shards;
-    unsigned slot; /* where threads remember their shard of it: no other living arena's */
+    unsigned slot; /* where threads remember their shard of this arena; no two living arenas share
+                      one */
     uint64_t page_bytes;
-    uint64_t slices_end;  /* of the reservation, in whole pages; 0: regions */
-    uint64_t slice_bytes; /* shard n > 0 begins so much times n before that */
+    uint64_t slices_end;  /* end of the reservation, in whole pages; 0: regions */
+    uint64_t slice_bytes; /* shard n > 0 begins n times this before the end */
 
     atomic_uint max_shards, n_shards;
-    struct shard *shards[ARENA_SHARDS_MAX + 1]; /* the last: for ARENA_PLAIN, may be NULL */
-    uint64_t peak_live_bytes;                   /* under the lock of the only shard, or of all */
+    struct shard *shards[ARENA_SHARDS_MAX + 1]; /* the last one is for ARENA_PLAIN and may be
+                                                   NULL */
+    uint64_t peak_live_bytes;                   /* under the lock of the only shard, or of all
+                                                   shards */
 
     pthread_mutex_t growing;
-    _Atomic uint64_t cap_bytes; /* UINT64_MAX: none */
+    _Atomic uint64_t cap_bytes; /* UINT64_MAX: no cap */
     _Atomic uint64_t reserved_bytes, peak_reserved_bytes;
-    /* Of these, in no chunk that is live or free: on their way between shards or to the source, or
-     * to a caller that counts the peak. Both change under the lock of the shard that loses or gets
-     * the bytes, so that a thread that holds all locks sees a consistent sum. */
+    /* Part of the held bytes, in no chunk that is live or free: moving between shards or to the
+     * source, or taken by a caller that still counts the peak. Both change under the lock of the
+     * shard that loses or gets the bytes, so that a thread that holds all locks sees a consistent
+     * sum. */
     _Atomic uint64_t moving_bytes;
     _Atomic uint64_t grows, refusals, moved_bytes, trimmed_bytes, failures;
 
@@ -71,29 +76,29 @@ struct arena {
     const struct stream_ops *stream_ops;
     void *stream_userdata;
     atomic_uint n_streams;
-    struct stream streams[ARENA_STREAMS_MAX + 1]; /* 0 is not one */
+    struct arena_stream streams[ARENA_STREAMS_MAX + 1]; /* 0 is not used */
 
     pthread_mutex_t tagging;
     char **tags;             /* by number - 1 */
     _Atomic uint32_t n_tags; /* written under `tagging` */
     uint32_t n_tags_max;
-    _Atomic uint64_t tag_bytes; /* of the host, for all of these */
+    _Atomic uint64_t tag_bytes; /* host memory of all tags */
     uint32_t *tag_slots;        /* hash of the name → number */
     uint32_t tag_mask;
 };
 
-/* Every shard at one instant. */
+/* Lock all shards, to see them at one instant. */
 void arena_lock_all(struct arena *arena);
 void arena_unlock_all(struct arena *arena);
 
-/* stats.c. Every shard is locked: all numbers. */
+/* stats.c: fill in all numbers. Every shard is locked. */
 void stats_count(struct arena *arena, struct arena_stats *ret);
-/* So much more is held of the source; the lock of the shard that gets it is held. */
+/* `bytes` more are held from the source. The lock of the shard that gets them is held. */
 void stats_count_held(struct arena *arena, uint64_t bytes);
 
-/* arena_new.c. Shard `n`, the next one; `growing` is held. The first has all addresses that no
- * other one has, so that one thread never lacks any. -ENOSPC: it uses those of the new one already.
- */
+/* arena_new.c: make shard `n`, the next one. `growing` is held. The first shard has all addresses
+ * that no other shard has, so that one thread never lacks any. -ENOSPC: it already uses those that
+ * the new shard would get. */
 int arena_new_shard(struct arena *arena, unsigned n);
 
 /* for (struct shard *shard; …): every shard, the one for ARENA_PLAIN last. */
@@ -109,30 +114,31 @@ static inline struct shard *arena_next_shard(struct arena *arena, unsigned *n) {
 #define arena_foreach_shard(arena, shard)                                                          \
     for (unsigned n_##shard = 0; ((shard) = arena_next_shard((arena), &n_##shard));)
 
-/* grow.c: memory that no shard has at hand. On success `*ret_shard` is locked and the chunk
- * taken. -ENOMEM; -ENOBUFS: the host has none left for records; -EIO: ARENA_MISPLACED_TEXT;
+/* grow.c: find memory that no shard has free. On success `*ret_shard` is locked and the chunk
+ * taken. -ENOMEM; -ENOBUFS: the host has no memory for records; -EIO: ARENA_MISPLACED_TEXT;
  * -EAGAIN: the source would have to wait, which it must not do here. */
 int grow_make_room(struct arena *arena, struct shard *own, uint32_t size, uint64_t align_bytes,
                    uint8_t stream, struct shard **ret_shard, uint32_t *ret_chunk);
-/* Take `bytes` of the source at once, which the cap and the addresses allow; in whole pages, where
- * the cap is not. -EIO and `*ret_misplaced`: ARENA_MISPLACED_TEXT. */
+/* Take the initial `bytes` from the source at once, rounded to whole pages even if the cap is not.
+ * The caller has checked that the cap and the addresses allow them. -EIO and `*ret_misplaced`:
+ * ARENA_MISPLACED_TEXT. */
 int grow_initial(struct arena *arena, uint64_t bytes, bool *ret_misplaced);
 #define ARENA_MISPLACED_TEXT                                                                       \
     "the source gave a region at an address that is no multiple of 256 bytes, which cannot be "    \
     "used: its region_new() must align"
 
-/* trim.c. Before failing: give back what is idle and of no use to `own`, so that the source may
- * give `bytes` to it. True if anything was. `growing` is held. */
+/* trim.c: before failing, give back idle memory that is of no use to `own`, so that the source may
+ * give `bytes` to it. True if anything was given back. `growing` is held. */
 bool trim_idle(struct arena *arena, const struct shard *own, uint64_t bytes);
 
-/* stream.c. Look at events; true if memory became free for others. */
+/* stream.c: check events; true if memory became free for others. */
 bool stream_poll(struct arena *arena);
-/* Before failing: have `stream`, or the host, wait for what other streams still hold. */
+/* Before failing: have `stream`, or the host, wait for memory that other streams still hold. */
 bool stream_wait(struct arena *arena, uint8_t stream);
-/* The arena ends: wait for what streams still use, where they can be waited for. */
+/* Before the arena ends: wait for memory that streams still use, if there is a `wait`. */
 void stream_done(struct arena *arena);
-/* The block `chunk` waits for all of these streams and for `past` (0: none), recorded in
- * `deferred`, which the caller allocated. */
+/* The block `chunk` waits for all of these streams and for `past` (0: none). `deferred`, which the
+ * caller allocated, records that. */
 void stream_defer_free(struct arena *arena, struct shard *shard, uint32_t chunk,
                        const uint8_t *streams, unsigned n_streams, uint8_t past,
                        struct deferred_free *deferred);

@@ -36,7 +36,7 @@ static inline bool lock_try_hard(struct lock *lock) {
     return false;
 }
 
-/* Another thread has it. */
+/* Slow part of lock_take(): another thread has the lock. */
 void lock_take_slowly(struct lock *lock);
 
 static inline void lock_take(struct lock *lock) {

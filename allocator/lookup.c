@@ -11,7 +11,7 @@ int lookup_enlarge(struct lookup *lookup, lookup_address_fn address_of, const vo
 
     larger.mask = lookup->mask ? lookup->mask * 2 + 1 : SLOTS_MIN - 1;
     if (larger.mask == UINT32_MAX)
-        return -ENOMEM; /* no shard has that many chunks */
+        return -ENOMEM; /* no shard has as many chunks */
     larger.shift = (unsigned)__builtin_clz(larger.mask) + 32;
     larger.slots = calloc((size_t)larger.mask + 1, sizeof(*larger.slots));
     if (!larger.slots)

@@ -3,13 +3,13 @@
 /*
  * Lookup: address of a live block → index of its chunk, for callers that keep no handles.
  *
- * Open addressing, four bytes a slot: the index alone, since the caller reads the chunk anyway, and
- * with that its address, next. A quarter full at most, so that nearly every search ends where it
- * begins: a branch that goes the same way each time costs less than the cache that is saved.
- * Removing an entry closes the gap at once, so the table never fills with tombstones.
+ * Open addressing, four bytes a slot: only the index, since the caller reads the chunk next anyway,
+ * and the chunk tells its address. At most a quarter full, so that nearly every search ends where
+ * it begins: a branch that always goes the same way saves more than a smaller table would. Removing
+ * an entry closes the gap at once, so the table never fills with tombstones.
  *
- * Part of a shard, used under its lock. In line, with the function that knows addresses a constant,
- * it is a few instructions.
+ * Part of a shard, used under its lock. Inlined, with the function that computes addresses a
+ * constant, it is a few instructions.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -41,7 +41,7 @@ static inline int lookup_reserve(struct lookup *lookup, lookup_address_fn addres
     return lookup_enlarge(lookup, address_of, userdata);
 }
 
-/* After lookup_reserve(), which it cannot do without. */
+/* Call lookup_reserve() first. */
 static inline void lookup_add(struct lookup *lookup, uint64_t address, uint32_t i) {
     uint32_t at = lookup_home(lookup, address);
 
@@ -51,7 +51,7 @@ static inline void lookup_add(struct lookup *lookup, uint64_t address, uint32_t 
     lookup->n++;
 }
 
-/* Remove the entry for `address`. Its index, 0: none. */
+/* Remove the entry for `address`. Returns its index; 0: there is none. */
 static inline __attribute__((always_inline)) uint32_t lookup_take(struct lookup *lookup,
                                                                   uint64_t address,
                                                                   lookup_address_fn address_of,

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where memory goes, and where it comes from when it is moved.
+ * Where memory goes, and where it comes from if it is moved.
  *
  *     | live | free 3.4 pages      | live | hole      | free | live | top
  *            | . |  P  |  P  | . . |      ↑ P P             .      ↑ P P P
  *              donors of two pages          beside a free chunk    at the end
  *
- * Memory is placed at the top, or into a hole that earlier moves left, whichever takes fewer
- * pages: addresses are used again as memory is.
+ * P is a whole page, and . the part of a free chunk that is less than one. A free chunk has memory
+ * that no block uses: its whole pages can be moved, and it is then their donor. A hole is a range
+ * of addresses that has no memory.
+ *
+ * Memory is placed at the top, or into a hole that earlier moves left, whichever takes fewer pages:
+ * so addresses are reused as memory is.
  */
 #include "allocator/map_target.h"
 
@@ -68,7 +72,8 @@ void map_target_occupy(struct arena *arena, struct map_target *target, uint32_t 
     target->size -= size;
 }
 
-/* A chunk that must not give pages to the target: it is part of what the target is to become. */
+/* Whether a chunk must not give pages to the target, because it is part of what the target is to
+ * become. */
 static bool part_of(const struct map_target *target, const struct shard *shard, uint32_t i) {
     const struct chunk *chunk = &shard->table.chunks[i];
 

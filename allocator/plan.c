@@ -22,36 +22,37 @@
 #include "base/cleanup.h"
 #include "base/halt.h"
 
-/* Steps, of about two nanoseconds: as many per buffer, but for few buffers no more than there can
- * be a use for, and for ten thousand what takes some milliseconds. */
+/* Steps take about two nanoseconds. Each buffer allows so many; but few buffers get no more than
+ * they can use, and ten thousand get some milliseconds' worth. */
 #define STEPS_PER_BUFFER     315
 #define STEPS_FEW            3150000
 #define STEPS_PER_BUFFER_FEW 2000
 
-/* Steps of fitting, per pair that meets and per buffer. It is left out where it would take more
- * than half of all. */
+/* Steps that fitting takes, per overlapping pair and per buffer. It is left out if it would take
+ * more than half of all steps. */
 #define FIT_STEPS_PER_PAIR   2
 #define FIT_STEPS_PER_BUFFER 60
 
-/* What goes first, a letter per key, most first: Load, Time of life, Bytes, Area; then what begins
- * first. The last one only if half of the steps are left: else mending has more use for them. */
+/* Which buffers go first: one letter per key, the largest value first. Load, Time of life, Bytes,
+ * Area; ties by start. The last rule is tried only if half of the steps are left: otherwise repair
+ * makes better use of them. */
 static const char *const rules[] = { "T", "LTB", "A", "BT" };
 #define LAST_RULE (ELEMENTSOF(rules) - 1)
 
-/* How far a buffer moves up each time it ends too high: a part of all. */
+/* Each time a buffer ends too high it moves up by this part of the order. */
 #define BLAME_PART 8
 
-/* A rule and what became of it. */
-struct order {
-    uint32_t *turns;  /* by life: its turn by the rule */
+/* A rule and its result. */
+struct plan_order {
+    uint32_t *turns;  /* by life: its position by the rule */
     uint32_t *blames; /* by life: how often it ended too high */
     uint64_t first;   /* what the rule itself needs; 0: not tried; UINT64_MAX: steps ran out */
 };
 
-struct plan {
+struct memory_plan {
     struct plan_lives lives;
     struct plan_skyline skyline;
-    struct order orders[ELEMENTSOF(rules)];
+    struct plan_order orders[ELEMENTSOF(rules)];
     struct plan_sorted *sorted, *other;
     int32_t *turns;    /* by life, for the skyline */
     uint32_t *by_turn; /* lives, for fitting */
@@ -60,7 +61,7 @@ struct plan {
     uint64_t steps_max, longest; /* in all; and of the plan that took most */
 };
 
-static void plan_done(struct plan *plan) {
+static void plan_done(struct memory_plan *plan) {
     plan_lives_done(&plan->lives);
     plan_skyline_done(&plan->skyline);
     for (unsigned k = 0; k < ELEMENTSOF(plan->orders); k++) {
@@ -75,7 +76,8 @@ static void plan_done(struct plan *plan) {
     free(plan->best_offsets);
 }
 
-static int plan_init(struct plan *plan, const struct plan_buffer *buffers, size_t n_buffers) {
+static int plan_init(struct memory_plan *plan, const struct plan_buffer *buffers,
+                     size_t n_buffers) {
     size_t n;
     int r;
 
@@ -105,8 +107,8 @@ static int plan_init(struct plan *plan, const struct plan_buffer *buffers, size_
                : -ENOMEM;
 }
 
-/* Keep the last plan, if it is better than the best. */
-static void keep(struct plan *plan, uint64_t bytes) {
+/* Keep the last plan if it is better than the best. */
+static void keep(struct memory_plan *plan, uint64_t bytes) {
     if (bytes >= plan->best)
         return;
     plan->best = bytes;
@@ -122,11 +124,11 @@ static uint64_t key_of(const struct plan_life *life, char letter, unsigned area_
                            : (life->bytes >> area_shift) * length;
 }
 
-/* The last key first, as the sort keeps the order of equals. Lives come in the order in which they
+/* Sort by the last key first, since the sort is stable. Lives come in the order in which they
  * begin. */
-static void sort_by(struct plan *plan, const char *rule) {
+static void sort_by(struct memory_plan *plan, const char *rule) {
     const struct plan_lives *lives = &plan->lives;
-    /* An area has bits for both. */
+    /* An area needs the bits of both factors. */
     int bits = 128 - __builtin_clzll(lives->lower) - __builtin_clzll(lives->n_columns);
     unsigned area_shift = bits > 64 ? (unsigned)bits - 64 : 0;
 
@@ -139,8 +141,9 @@ static void sort_by(struct plan *plan, const char *rule) {
     }
 }
 
-/* Lay by this order, blames and all, and blame those that end too high. What it needs. */
-static uint64_t lay(struct plan *plan, struct order *order) {
+/* Lay a plan in this order, blames included, and blame the buffers that end too high. Returns the
+ * bytes it needs. */
+static uint64_t lay(struct memory_plan *plan, struct plan_order *order) {
     const struct plan_lives *lives = &plan->lives;
     uint64_t steps = plan->skyline.steps, bytes;
     uint32_t most = 0;
@@ -165,8 +168,8 @@ static uint64_t lay(struct plan *plan, struct order *order) {
     return bytes;
 }
 
-/* Into gaps, largest first, if that can be afforded. */
-static int fit(struct plan *plan) {
+/* Fit into gaps, largest first, if there are enough steps. */
+static int fit(struct memory_plan *plan) {
     const struct plan_lives *lives = &plan->lives;
     uint64_t most = plan->steps_max / 2, bytes, steps;
     int r;
@@ -185,18 +188,18 @@ static int fit(struct plan *plan) {
     return 0;
 }
 
-/* Nothing better is possible, or the steps left are not enough for another plan. */
-static bool is_done(const struct plan *plan) {
+/* Whether nothing better is possible, or too few steps are left for another plan. */
+static bool is_done(const struct memory_plan *plan) {
     return halt_is_set(plan->skyline.halt) || plan->best == plan->lives.lower ||
            plan->skyline.steps + plan->longest > plan->steps_max;
 }
 
-/* The rule to mend next: the two best take turns. */
-static struct order *choose_next(struct plan *plan, unsigned round) {
-    struct order *best = NULL, *second = NULL;
+/* The rule to repair next: the two best take turns. */
+static struct plan_order *choose_next(struct memory_plan *plan, unsigned round) {
+    struct plan_order *best = NULL, *second = NULL;
 
     for (unsigned k = 0; k < ELEMENTSOF(rules); k++) {
-        struct order *order = &plan->orders[k];
+        struct plan_order *order = &plan->orders[k];
 
         if (!order->first || order->first == UINT64_MAX)
             continue;
@@ -209,9 +212,9 @@ static struct order *choose_next(struct plan *plan, unsigned round) {
     return round % 2 && second ? second : best;
 }
 
-/* The best plan, by life. */
-static int plan_make(struct plan *plan) {
-    struct order *order;
+/* Make the best plan, by life. */
+static int plan_make(struct memory_plan *plan) {
+    struct plan_order *order;
     int r;
 
     /* The first plan may take as many steps as it needs. */
@@ -242,7 +245,7 @@ int plan_fast(struct plan_buffer *buffers, size_t n, uint64_t *ret_bytes) {
 
 int plan_fast_until(struct plan_buffer *buffers, size_t n, const atomic_bool *halt,
                     uint64_t *ret_bytes) {
-    cleanup(plan_done) struct plan plan = { 0 };
+    cleanup(plan_done) struct memory_plan plan = { 0 };
     int r;
 
     r = plan_init(&plan, buffers, n);

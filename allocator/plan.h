@@ -30,13 +30,13 @@
 #include <stdint.h>
 
 struct plan_buffer {
-    uint64_t start, end; /* lives in [start, end); start ≥ end: never, and lies at 0 */
+    uint64_t start, end; /* lives in [start, end); start ≥ end: never lives, and lies at 0 */
     uint64_t bytes;      /* 0: takes no room, and lies at 0 */
     uint64_t offset;     /* where the plan puts it */
 };
 
-/* The most bytes that are live at once. -ENOMEM; -EOVERFLOW: they have more than 2^63 - 1 bytes in
- * all, or there are more than 2^29 - 1 of them. */
+/* The most bytes that are live at once. -ENOMEM; -EOVERFLOW: the buffers have more than 2^63 - 1
+ * bytes in all, or there are more than 2^29 - 1 of them. */
 int plan_lower_bound(const struct plan_buffer *buffers, size_t n, uint64_t *ret_bytes);
 
 /*
@@ -51,9 +51,9 @@ int plan_lower_bound(const struct plan_buffer *buffers, size_t n, uint64_t *ret_
  */
 int plan_fast(struct plan_buffer *buffers, size_t n, uint64_t *ret_bytes);
 
-/* The same, until `*halt` is set: -ECANCELED, and nothing is changed. */
+/* The same, until another thread sets `*halt`: -ECANCELED, and nothing is changed. */
 int plan_fast_until(struct plan_buffer *buffers, size_t n, const atomic_bool *halt,
                     uint64_t *ret_bytes);
 
-/* -EUCLEAN if two buffers share a byte while both live, or one ends behind `bytes`. O(n²). */
+/* -EUCLEAN if two buffers share a byte while both live, or one ends beyond `bytes`. O(n²). */
 int plan_check(const struct plan_buffer *buffers, size_t n, uint64_t bytes);

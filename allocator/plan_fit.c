@@ -28,19 +28,19 @@ struct bucket {
     uint32_t n, n_max;
 };
 
-struct fit {
+struct plan_fit {
     struct bucket *buckets;
     uint32_t n_buckets, width; /* in columns */
     uint64_t steps;
 };
 
-static void fit_done(struct fit *fit) {
+static void fit_done(struct plan_fit *fit) {
     for (uint32_t b = 0; fit->buckets && b < fit->n_buckets; b++)
         free(fit->buckets[b].laid);
     free(fit->buckets);
 }
 
-static int fit_init(struct fit *fit, const struct plan_lives *lives) {
+static int fit_init(struct plan_fit *fit, const struct plan_lives *lives) {
     uint64_t lengths = 0, length, least = lives->n_columns / BUCKETS_MAX;
 
     for (uint32_t i = 0; i < lives->n; i++)
@@ -52,7 +52,7 @@ static int fit_init(struct fit *fit, const struct plan_lives *lives) {
     return fit->buckets ? 0 : -ENOMEM;
 }
 
-static int bucket_add(struct fit *fit, struct bucket *bucket, const struct laid *laid) {
+static int bucket_add(struct plan_fit *fit, struct bucket *bucket, const struct laid *laid) {
     uint32_t at = bucket->n;
 
     if (bucket->n == bucket->n_max) {
@@ -73,8 +73,8 @@ static int bucket_add(struct fit *fit, struct bucket *bucket, const struct laid 
     return 0;
 }
 
-/* The lowest place from `offset` on that no block of this bucket takes away. */
-static uint64_t lowest_gap(struct fit *fit, const struct bucket *bucket,
+/* The lowest place from `offset` on that collides with no block of this bucket. */
+static uint64_t lowest_gap(struct plan_fit *fit, const struct bucket *bucket,
                            const struct plan_life *life, uint64_t offset) {
     uint32_t k = 0;
 
@@ -93,7 +93,7 @@ static uint64_t lowest_gap(struct fit *fit, const struct bucket *bucket,
 int plan_fit_lay(const struct plan_lives *lives, const uint32_t *turns, uint64_t most_bytes,
                  uint64_t steps_max, const atomic_bool *halt, uint64_t *offsets,
                  uint64_t *ret_bytes, uint64_t *ret_steps) {
-    cleanup(fit_done) struct fit fit = { 0 };
+    cleanup(fit_done) struct plan_fit fit = { 0 };
     uint64_t bytes = 0;
     int r;
 
@@ -107,7 +107,7 @@ int plan_fit_lay(const struct plan_lives *lives, const uint32_t *turns, uint64_t
 
         if (halt_is_set(halt))
             return -ECANCELED;
-        /* What one bucket lets pass another may not. */
+        /* A place that is free in one bucket may collide in another. */
         do {
             before = offset;
             for (uint32_t b = first; b <= last; b++)

@@ -10,7 +10,7 @@
 #define DIGIT  11
 #define DIGITS (1u << DIGIT)
 
-/* By digits, the last one first: several times as fast as comparing. */
+/* Radix sort, the lowest digit first: several times as fast as comparing. */
 void plan_lives_sort(struct plan_sorted *entries, struct plan_sorted *other, size_t n) {
     struct plan_sorted *from = entries, *to = other, *swap;
     uint64_t differ = 0;
@@ -45,8 +45,8 @@ void plan_lives_done(struct plan_lives *lives) {
     *lives = (struct plan_lives){ 0 };
 }
 
-/* Lives and their columns, from the moments in order. What ends at a moment is gone before anything
- * begins. Entries are the caller's; `place` is for where each of them went. */
+/* Make the lives and their columns from the sorted moments. At each moment, ends come before
+ * beginnings. Entries are the caller's; `place` receives where each of them went. */
 static void set_columns(struct plan_lives *lives, const struct plan_buffer *buffers,
                         const struct plan_sorted *starts, const struct plan_sorted *ends,
                         uint32_t *place) {
@@ -84,13 +84,13 @@ static int set_starts(struct plan_lives *lives) {
             i++;
         lives->starts[column] = i;
     }
-    /* Those that begin after it and before its end. */
+    /* The lives that begin after it and before its end. */
     for (i = 0; i < lives->n; i++)
         lives->n_pairs += lives->starts[lives->life[i].to] - i - 1;
     return 0;
 }
 
-/* How much is live in each column, and the most of it during each life, by a tree. */
+/* Compute how much is live in each column and, by a tree, the maximum during each life. */
 static int set_loads(struct plan_lives *lives) {
     size_t size = 1;
     uint64_t live = 0;

@@ -24,7 +24,7 @@ struct plan_life {
     uint64_t bytes;
     uint64_t load;     /* the most that is live at once while it lives */
     uint32_t from, to; /* columns: [from, to), never empty */
-    uint32_t index;    /* among the caller's */
+    uint32_t index;    /* index among the caller's buffers */
 };
 
 struct plan_lives {
@@ -33,21 +33,22 @@ struct plan_lives {
     uint32_t *starts;       /* by column, and one more: the first life that begins in it or later */
     uint32_t n, n_columns;
     uint64_t lower;   /* the most that is live at once */
-    uint64_t n_pairs; /* that meet */
+    uint64_t n_pairs; /* pairs that overlap */
 };
 
-/* More than this is refused: indices and columns have 32 bits, and sums of them are made. */
+/* The maximum: indices and columns have 32 bits, and the code adds them up. */
 #define PLAN_LIVES_MAX (UINT32_MAX / 8)
 
 /* -ENOMEM; -EOVERFLOW: more than 2^63 - 1 bytes in all, or more than PLAN_LIVES_MAX buffers. */
 int plan_lives_init(struct plan_lives *lives, const struct plan_buffer *buffers, size_t n);
 void plan_lives_done(struct plan_lives *lives);
 
-/* What is sorted: `key` first, and where keys are equal what came first stays first. */
+/* An entry to sort by `key`. The sort is stable. */
 struct plan_sorted {
     uint64_t key;
     uint32_t entry;
 };
 
-/* Ascending, in as many passes as the largest key needs. `other` has room for as many. */
+/* Sort ascending, in as many passes as the largest key needs. `other` has room for as many
+ * entries. */
 void plan_lives_sort(struct plan_sorted *entries, struct plan_sorted *other, size_t n);

@@ -27,14 +27,14 @@
 #include "base/cleanup.h"
 #include "base/halt.h"
 
-/* Lives to a leaf, at most: looked at all at once. */
+/* The most lives in a leaf: all of them are checked at once. */
 #define LEAF 32
-/* At most so many begin in a narrow valley. */
+/* A valley is narrow if at most so many lives begin in it. */
 #define NARROW 256
 
 struct plan_skyline_node {
     int32_t least_from, most_from, least_to, most_to;
-    int32_t turn; /* the first of those not yet laid; PLAN_SKYLINE_LAID: none */
+    int32_t turn; /* the first one not yet laid; PLAN_SKYLINE_LAID: none */
 };
 
 /* At the first column of each part. */
@@ -60,14 +60,14 @@ void plan_skyline_done(struct plan_skyline *skyline) {
     *skyline = (struct plan_skyline){ 0 };
 }
 
-/* What build() works on: the lives of each node stand together, in one list by their beginnings and
- * in another by their ends. */
+/* Working state of build(): the lives of each node stand together, in one list by their beginnings
+ * and in another by their ends. */
 struct halves {
     uint32_t *lists[2], *other;
-    bool *second; /* by life: goes to the second half */
+    bool *second; /* by life: whether it goes to the second half */
 };
 
-/* Halve the list `which`, and the other one alike. */
+/* Halve the list `which`, and the other list in the same way. */
 static void halve(struct halves *halves, unsigned which, uint32_t start, uint32_t middle,
                   uint32_t end) {
     uint32_t *list = halves->lists[!which], first = start, second = 0;
@@ -78,7 +78,7 @@ static void halve(struct halves *halves, unsigned which, uint32_t start, uint32_
         uint32_t i = list[k];
         bool is_second = halves->second[i];
 
-        /* Both are written and one counts, because the branch is unpredictable. */
+        /* Write both, of which one counts, because the branch is unpredictable. */
         halves->other[second] = i;
         list[first] = i;
         first += !is_second;
@@ -155,8 +155,8 @@ int plan_skyline_init(struct plan_skyline *skyline, const struct plan_lives *liv
     return 0;
 }
 
-/* PLAN_SKYLINE_LAID where it does not fit, else the turn: an or, so that the compiler can take
- * several at once. Turns are not negative. */
+/* The turn if it fits, otherwise PLAN_SKYLINE_LAID: computed by an or, so that the compiler can
+ * vectorise it. Turns are not negative. */
 static inline int32_t turn_if(int32_t turn, bool fits) {
     return turn | (-(int32_t)!fits & PLAN_SKYLINE_LAID);
 }
@@ -170,7 +170,7 @@ static int32_t first_turn(const struct plan_skyline *skyline, uint32_t leaf) {
     return first;
 }
 
-/* Of the lives [start, end), the first turn of those that end by `to`. */
+/* The first turn among the lives [start, end) that end by `to`. */
 static int32_t find_narrow(const struct plan_skyline *skyline, size_t start, size_t end,
                            int32_t to) {
     const int32_t *turns = skyline->turns, *ends = skyline->to;
@@ -203,7 +203,7 @@ static bool may_have(const struct plan_skyline_node *node, int32_t from, int32_t
     return (node->turn < before) & (node->most_from >= from) & (node->least_to <= to);
 }
 
-/* The first turn of those that live within [from, to). */
+/* The first turn among the lives within [from, to). */
 static int32_t find(struct plan_skyline *skyline, int32_t from, int32_t to) {
     const struct plan_skyline_node *nodes = skyline->nodes;
     uint32_t stack[64], n_stack = 0, start, end;
@@ -233,7 +233,7 @@ static int32_t find(struct plan_skyline *skyline, int32_t from, int32_t to) {
             best = MIN(best, turn);
             continue;
         }
-        /* The half with the earlier turn is on top. */
+        /* The half with the earlier turn goes on top of the stack. */
         first = at * 2 + (nodes[at * 2].turn > nodes[at * 2 + 1].turn);
         stack[n_stack++] = first ^ 1;
         stack[n_stack++] = first;
@@ -270,8 +270,8 @@ static void begin(struct plan_skyline *skyline, const int32_t *turns) {
     skyline->steps += (uint64_t)skyline->lives->n * 4;
 }
 
-/* A part [from, to) of this height in the place of all that was there, one with its neighbours of
- * the same height. The part before, and the one behind, must be whole. Returns where it begins. */
+/* Replace everything in [from, to) by one part of this height, merged with neighbours of the same
+ * height. The parts before and behind must be whole. Returns where the new part begins. */
 static uint32_t set_part(struct plan_skyline *skyline, uint32_t from, uint32_t to, uint32_t before,
                          uint64_t height) {
     struct plan_skyline_part *parts = skyline->parts;
@@ -325,7 +325,8 @@ uint64_t plan_skyline_lay(struct plan_skyline *skyline, const int32_t *turns, ui
         bytes = MAX(bytes, part.height + life->bytes);
         take(skyline, i);
 
-        /* What is left of the part before and behind it, and then itself. */
+        /* First restore what is left of the parts before and behind it, then set the part
+         * itself. */
         before = part.before;
         if (at < life->from) {
             parts[at].end = life->from;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The creation and end of a shard and, if the source cannot place memory, its regions. Each gets a
- * stretch of the shard's space, in whole pages, so that one lookup in a table with an entry per
+ * How a shard begins and ends and, if the source cannot place memory, its regions. Each region gets
+ * a stretch of the shard's space, in whole pages, so that one lookup in a table with an entry per
  * page turns an offset into an address:
  *
  *     space    | region 0      | region 2  |  (was region 1)  | region 3 |
@@ -43,7 +43,7 @@ int shard_new(struct shard **ret, unsigned index, uint64_t page_bytes, uint64_t 
                           : SPACE_MAX - shard->page_size;
     shard->space_size = (uint32_t)space;
 
-    /* At worst every granule is a chunk, plus the top and what moves. */
+    /* In the worst case every granule is a chunk; add the top and what moves. */
     r = chunk_table_init(&shard->table, (uint32_t)MIN(space + 64, (uint64_t)1 << CHUNK_LINK_BITS));
     if (r < 0)
         return r;
@@ -108,7 +108,7 @@ int shard_add_stream(struct shard *shard, unsigned stream) {
 int shard_region_place(struct shard *shard, uint32_t size, uint32_t *ret_offset) {
     uint32_t offset = 0;
 
-    /* Room for its entry first: once the source gave the memory, nothing may fail. */
+    /* Make room for its entry first: once the source has given the memory, nothing may fail. */
     if (shard->n_regions == shard->n_regions_max) {
         uint32_t n_max = MAX(8u, shard->n_regions_max * 2);
         struct region *larger = reallocarray(shard->regions, n_max, sizeof(*larger));

@@ -10,12 +10,13 @@
 
 #define HOLDERS 5
 
-struct text {
+struct report_text {
     char *at;
     size_t size, length; /* the length may pass the size, as with snprintf() */
 };
 
-static __attribute__((format(printf, 2, 3))) void say(struct text *text, const char *format, ...) {
+static __attribute__((format(printf, 2, 3))) void say(struct report_text *text, const char *format,
+                                                      ...) {
     va_list args;
     int n;
 
@@ -27,8 +28,8 @@ static __attribute__((format(printf, 2, 3))) void say(struct text *text, const c
         text->length += (size_t)n;
 }
 
-/* A name as one line of text: names are bytes. */
-static void say_name(struct text *text, const char *name) {
+/* Print a name as one line of text, since a name can have any bytes. */
+static void say_name(struct report_text *text, const char *name) {
     size_t left = strlen(name);
 
     while (left > 0) {
@@ -48,22 +49,22 @@ static const char *plural(uint64_t n) {
     return n == 1 ? "" : "s";
 }
 
-struct holder {
+struct tag_sum {
     uint64_t bytes, blocks;
     uint32_t tag;
 };
 
 static int compare_holders(const void *a, const void *b) {
-    const struct holder *x = a, *y = b;
+    const struct tag_sum *x = a, *y = b;
 
     if (x->bytes != y->bytes)
         return x->bytes < y->bytes ? 1 : -1;
     return x->tag < y->tag ? -1 : x->tag > y->tag;
 }
 
-/* Live bytes by tag, most first; NULL where nothing is tagged or the host has no memory. */
-static struct holder *count_holders(struct arena *arena, uint32_t *ret_n) {
-    struct holder *holders;
+/* Live bytes by tag, most first; NULL if nothing is tagged or the host has no memory. */
+static struct tag_sum *count_holders(struct arena *arena, uint32_t *ret_n) {
+    struct tag_sum *holders;
     struct shard *shard;
     uint32_t n;
 
@@ -92,8 +93,8 @@ static struct holder *count_holders(struct arena *arena, uint32_t *ret_n) {
     return holders;
 }
 
-static void say_holders(struct text *text, struct arena *arena) {
-    cleanup(freep) struct holder *holders = NULL;
+static void say_holders(struct report_text *text, struct arena *arena) {
+    cleanup(freep) struct tag_sum *holders = NULL;
     char bytes[UNITS_TEXT_SIZE];
     uint32_t n = 0;
 
@@ -108,14 +109,14 @@ static void say_holders(struct text *text, struct arena *arena) {
         say(text, ".");
 }
 
-/* Neighbours that will all be free once the streams have passed. */
-struct piece {
+/* Neighbours that will all be free once the streams have passed what they freed. */
+struct free_piece {
     uint32_t start, end; /* granules */
     uint64_t largest;    /* of the pieces so far */
-    uint64_t pages_size; /* the whole pages of all of them */
+    uint64_t pages_size; /* total of their whole pages */
 };
 
-static void piece_ends(struct piece *piece, uint32_t page_size) {
+static void piece_ends(struct free_piece *piece, uint32_t page_size) {
     uint64_t start = ((uint64_t)piece->start + page_size - 1) / page_size;
     uint64_t end = piece->end / page_size;
 
@@ -124,8 +125,8 @@ static void piece_ends(struct piece *piece, uint32_t page_size) {
     piece->start = piece->end = 0;
 }
 
-/* The chunks of a region, or of a placed shard, from the first on. */
-static void count_pieces(const struct shard *shard, uint32_t first, struct piece *piece) {
+/* Add up the chunks of a region, or of a placed shard, from the first on. */
+static void count_pieces(const struct shard *shard, uint32_t first, struct free_piece *piece) {
     for (uint32_t i = first; i; i = shard->table.chunks[i].next) {
         const struct chunk *chunk = &shard->table.chunks[i];
         const unsigned state = chunk_state(chunk);
@@ -145,7 +146,7 @@ static void count_pieces(const struct shard *shard, uint32_t first, struct piece
 static bool waiting_helps(struct arena *arena, const struct arena_request *request) {
     const uint64_t need = (request->bytes + request->align_bytes + 255) >> 8;
     const bool plain = arena->slices_end && request->flags & ARENA_PLAIN;
-    struct piece piece = { 0 };
+    struct free_piece piece = { 0 };
     struct shard *shard;
 
     arena_lock_all(arena);
@@ -187,9 +188,10 @@ static bool has_addresses(struct arena *arena, const struct arena_request *reque
     return has;
 }
 
-/* What would have to be different, the cheapest first. */
-static void say_help(struct text *text, struct arena *arena, const struct arena_request *request,
-                     const struct arena_stats *stats, const char *refused) {
+/* Say what would have to change, the cheapest first. */
+static void say_help(struct report_text *text, struct arena *arena,
+                     const struct arena_request *request, const struct arena_stats *stats,
+                     const char *refused) {
     uint64_t asked = request->bytes, page = arena->page_bytes, need;
     char bytes[UNITS_TEXT_SIZE];
 
@@ -210,8 +212,9 @@ static void say_help(struct text *text, struct arena *arena, const struct arena_
 
     if (!has_addresses(arena, request)) {
         say(text,
-            " The source's reservation of %s has not that many addresses left in one piece, "
-            "whatever the device has: ask for less at a time, free more, or reserve more.",
+            " The source's reservation of %s does not have that many contiguous addresses left, "
+            "however much memory the device has: ask for less at a time, free more, or reserve "
+            "more.",
             units_format_bytes(arena->source.span_bytes, bytes));
         return;
     }
@@ -222,18 +225,18 @@ static void say_help(struct text *text, struct arena *arena, const struct arena_
     need = need / page * page;
     if (__builtin_add_overflow(need, stats->reserved_bytes, &need))
         return;
-    /* What is held may be more than the cap, where that was cut. */
+    /* More than the cap may be held if the cap was cut. */
     if (stats->cap_bytes && need > stats->cap_bytes)
-        say(text, " A cap larger by %s would do, or freeing as much.",
+        say(text, " Raising the cap by %s, or freeing as much, would help.",
             units_format_bytes_up(need - stats->cap_bytes, bytes));
     else
-        say(text, *refused ? " The cap allows it, but it was refused."
+        say(text, *refused ? " The cap allows it, but the source of the memory refused it."
                            : " The cap allows it, but the device refused: others hold its memory.");
 }
 
 int arena_report(struct arena *arena, const struct arena_request *request, char *text_at,
                  size_t size) {
-    struct text text = { text_at, size, 0 };
+    struct report_text text = { text_at, size, 0 };
     char asked[UNITS_TEXT_SIZE], live[UNITS_TEXT_SIZE], reserved[UNITS_TEXT_SIZE];
     char cap[UNITS_TEXT_SIZE], largest[UNITS_TEXT_SIZE], free_text[UNITS_TEXT_SIZE];
     struct arena_stats stats;
@@ -267,6 +270,7 @@ int arena_report(struct arena *arena, const struct arena_request *request, char 
     say_help(&text, arena, request, &stats, refused);
     if (*refused)
         say(&text, " %s%s", refused, refused[strlen(refused) - 1] == '.' ? "" : ".");
-    say_holders(&text, arena); /* last: the longest, and what is cut where there is little room */
+    say_holders(&text, arena); /* last, because it is the longest, and is cut off if there is little
+                                  room */
     return (int)text.length;
 }

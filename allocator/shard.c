@@ -4,17 +4,17 @@
  * freed below the top, and takes after a full search; passing memory on from a stream; and the
  * holes and ends of a placed shard.
  *
- * Streams. A chunk freed on a stream lies in bins of that stream until its event is over.
+ * Streams. A chunk freed on a stream lies in bins of that stream until its event has completed.
  * Neighbours are merged only if they wait for the same event: otherwise a few bytes that were just
  * freed would keep withholding a large neighbour that is free already. The stream itself may use
- * all of them, so before the arena grows for it, neighbours that are large enough together are
- * taken together:
+ * all of them. So before the arena grows for a stream, the shard takes neighbours together if they
+ * are large enough together:
  *
  *     | live | free for all | of stream 1 | free for all | live |
  *                     |── taken by stream 1 ──|
  *
- * and the rests at both ends stay what they were. Likewise a take from the top begins in the chunk
- * of the stream below it.
+ * and the rests at both ends stay what they were. Likewise a take from the top begins in the
+ * stream's chunk below it.
  */
 #include "allocator/shard.h"
 
@@ -37,7 +37,7 @@ static void bin_remove(struct shard *shard, uint32_t i) {
     bins_remove(shard->bins[chunk_stream(&shard->table, i).number], shard->table.chunks, i);
 }
 
-/* Link the new record `i` before `behind`. The edge's own links are written and never read. */
+/* Link the new record `i` before `behind`. The links of the edge are written but never read. */
 static void link_before(struct shard *shard, uint32_t behind, uint32_t i) {
     struct chunk *chunk = at(shard, i);
 
@@ -62,7 +62,7 @@ static uint32_t align_pad(const struct shard *shard, const struct chunk *chunk,
     return (uint32_t)(((align_bytes - (address & (align_bytes - 1))) & (align_bytes - 1)) >> 8);
 }
 
-/* The `size` granules behind the first `pad` of the free chunk `i` leave the bins. */
+/* Take `size` granules after the first `pad` out of the free chunk `i`. */
 static uint32_t take_from(struct shard *shard, uint32_t i, uint32_t pad, uint32_t size) {
     struct chunk *chunk = at(shard, i);
     uint32_t rest = 0, front = 0;
@@ -123,7 +123,7 @@ uint32_t shard_take_top(struct shard *shard, uint32_t size, uint64_t align_bytes
             bin_insert(shard, i);
             i = front;
         }
-        /* It did not fit without the top: bins_find() may only overlook one of the same bin. */
+        /* No chunk but the top fits: bins_find() can only miss one in the same bin. */
         if (at(shard, i)->size >= size) {
             uint32_t rest;
 
@@ -167,7 +167,7 @@ uint32_t shard_take_top(struct shard *shard, uint32_t size, uint64_t align_bytes
     top->offset += size;
     top->size -= size;
     if (front) {
-        chunk_set(at(shard, i), CHUNK_TAKEN, 0); /* or the front would become one with it */
+        chunk_set(at(shard, i), CHUNK_TAKEN, 0); /* otherwise the front would be merged with it */
         shard_give(shard, front, SHARD_FOR_ALL);
     }
     return i;
@@ -178,7 +178,8 @@ static uint32_t take_aligned(struct shard *shard, uint32_t size, uint64_t align_
     uint64_t enough = size + (align_bytes >> 8) - 1;
 
     for (int round = 0; round < 2; round++) {
-        /* First what just fits, in case it happens to lie right; then what fits in any case. */
+        /* First try a chunk that just fits, in case it happens to be aligned; then one that fits in
+         * any case. */
         uint64_t wanted = round ? enough : size;
 
         if (wanted > UINT32_MAX)
@@ -203,14 +204,14 @@ uint32_t shard_take(struct shard *shard, uint32_t size, uint64_t align_bytes, ui
     return fit_take(shard, size, stream);
 }
 
-/* Neighbours that are free for `stream`, from `first` on, of `size` granules in all. */
+/* Neighbours that are free for `stream`, starting at `first`, with `size` granules in all. */
 struct run {
     uint32_t first;
     uint64_t size;
 };
 
-/* All that lies around `i`, a chunk of the stream's own, as far as `*look` chunks go; 0 if it is
- * not the first of its own there, so that every run is found once. */
+/* The run around `i`, a chunk of the stream's own; visits at most `*look` chunks. Empty if `i` is
+ * not the stream's first chunk in it, so that every run is found once. */
 static struct run run_around(const struct shard *shard, uint32_t i, uint8_t stream,
                              uint32_t *look) {
     struct run run = { i, 0 };
@@ -229,7 +230,7 @@ static struct run run_around(const struct shard *shard, uint32_t i, uint8_t stre
     return run;
 }
 
-/* The `size` granules behind the first `pad` of a run become one chunk, which is the stream's. */
+/* Merge `size` granules after the first `pad` of a run into one chunk, which is the stream's. */
 static uint32_t take_from_run(struct shard *shard, uint32_t i, uint32_t pad, uint32_t size,
                               uint8_t stream) {
     uint32_t rest, front, next;
@@ -280,8 +281,7 @@ static uint32_t take_from_run(struct shard *shard, uint32_t i, uint32_t pad, uin
     return i;
 }
 
-/* The smallest chunk of one stream's bins that holds the block where it is aligned, of those that
- * `*look` allows. */
+/* The smallest chunk of one stream's bins that holds the aligned block. Visits at most `*look`. */
 static uint32_t search_bins(const struct shard *shard, uint8_t stream, uint32_t size,
                             uint64_t align_bytes, uint32_t *look, uint32_t *ret_pad) {
     const struct bins *bins = shard->bins[stream];
@@ -297,7 +297,7 @@ static uint32_t search_bins(const struct shard *shard, uint8_t stream, uint32_t 
                 (!best || at(shard, i)->size < at(shard, best)->size)) {
                 best = i;
                 *ret_pad = pad;
-                if (bin < BIN_EXACT) /* all others are as large */
+                if (bin < BIN_EXACT) /* all others in this bin have the same size */
                     break;
             }
         }
@@ -345,8 +345,8 @@ bool shard_pass(struct shard *shard, uint8_t stream, uint8_t to) {
     struct bins *bins = shard->bins[stream];
     uint32_t list = 0, i;
 
-    /* Out of the bins first: giving may take in neighbours from these very bins. A chunk on the
-     * list is TAKEN, so no neighbour is merged with it; its links are its own. */
+    /* Empty the bins first: giving may merge neighbours from these very bins. A chunk on the list
+     * is TAKEN, so no neighbour is merged with it, and its links can be used. */
     for (unsigned bin = bins_next(bins, 0); bin < BINS; bin = bins_next(bins, bin + 1))
         for (uint32_t next, c = bins->head[bin]; c; c = next) {
             next = chunk_link_next(at(shard, c));
@@ -372,7 +372,7 @@ void shard_extend(struct shard *shard, uint32_t size) {
     shard->mapped_size += size;
     assert(chunk_end(top) <= shard->space_size);
 
-    /* A free chunk below an empty top can only be a stream's, or it would be the top. */
+    /* A free chunk below an empty top can only be a stream's, otherwise it would be the top. */
     assert(!shard_is_free_for_all(shard, top->prev));
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Shard: a part of an arena that one thread at a time works in, with its own stretch of
- * addresses, chunks, bins and numbers.
+ * Shard: a part of an arena in which one thread at a time works, with its own range of addresses,
+ * chunks, bins and statistics.
  *
  * Its space is counted in granules from 0. A *placed* shard owns a slice of the reservation, grows
  * at its top and may have holes; a shard of *regions* puts them one after the other in its space,
@@ -18,8 +18,8 @@
 #include "allocator/lookup.h"
 
 struct region {
-    uint32_t offset, size; /* granules of the shard's space */
-    uint32_t first;        /* its first chunk: a record that joining and splitting keep */
+    uint32_t offset, size; /* granules in the shard's space */
+    uint32_t first;        /* its first chunk; merging and splitting keep this record */
     uint64_t address;
 };
 
@@ -27,8 +27,8 @@ struct region {
 struct deferred_free {
     struct deferred_free *next;
     uint32_t chunk;
-    uint32_t own_bytes; /* of the host */
-    unsigned n_streams; /* still to pass */
+    uint32_t own_bytes; /* host bytes of this record */
+    unsigned n_streams; /* streams that have not passed yet */
     struct {
         uint8_t stream;
         uint32_t epoch;
@@ -39,20 +39,22 @@ struct shard {
     struct lock lock;
     uint32_t top; /* index of the CHUNK_TOP; 0 in a shard of regions: the edge, which is empty */
     uint32_t delta_shift;
-    const void *allocates; /* the thread that last came to allocate: thread_shard_thread() */
+    const void *allocates; /* the thread that allocated here last: thread_shard_thread() */
     const uint64_t *delta; /* [offset >> delta_shift]: address minus offset */
     struct chunk_table table;
 
-    uint64_t live_bytes; /* requested */
-    uint64_t live_limit; /* up to here no new peak of the arena is possible */
+    uint64_t live_bytes; /* as requested */
+    uint64_t live_limit; /* no new peak of the arena is possible up to here */
     tally live[BIN_ORDERS];
-    uint64_t allocs;                /* ever: the last one's number */
+    uint64_t allocs;                /* number of allocations ever; also the serial of the last
+                                       block */
     uint64_t taken_size;            /* granules ever handed out */
     uint64_t deferred_size;         /* granules */
     struct deferred_free *deferred; /* owned */
-    uint64_t deferred_bytes;        /* of the host, for those */
-    uint64_t mapped_size;           /* granules held of the source */
-    uint64_t lost_size; /* of those, in no chunk: a region that was of no use and could not go */
+    uint64_t deferred_bytes;        /* host bytes of those records */
+    uint64_t mapped_size;           /* granules held from the source */
+    uint64_t lost_size; /* of mapped_size: in no chunk, because the region was useless and the
+                           source did not take it back */
 
     struct bins *bins[ARENA_STREAMS_MAX + 1]; /* by stream; 0: free for all */
     struct bins *holes;
@@ -73,52 +75,52 @@ struct shard {
     uint32_t spare[2]; /* placed: records for shard_fill(); 0: none */
 };
 
-/* `slice_bytes` 0: a shard of regions. `n_streams`: streams known so far. */
+/* `slice_bytes` 0: a shard of regions. `n_streams`: how many streams exist so far. */
 int shard_new(struct shard **ret, unsigned index, uint64_t page_bytes, uint64_t base,
               uint64_t slice_offset, uint64_t slice_bytes, unsigned n_streams);
 struct shard *shard_free(struct shard *shard);
 int shard_add_stream(struct shard *shard, unsigned stream);
 
-/* A chunk of `size` granules at an address that is a multiple of `align_bytes` (0: any), which
- * `stream` may have now. It is neither in a bin nor marked live yet. 0: there is none. */
+/* Take a chunk of `size` granules that `stream` may have now, at a multiple of `align_bytes` (0:
+ * any address). It is neither in a bin nor marked live yet. 0: there is none. */
 uint32_t shard_take(struct shard *shard, uint32_t size, uint64_t align_bytes, uint8_t stream);
-/* The same after shard_take() found nothing, with a look at everything: each chunk of a bin whose
- * sizes differ, each that may happen to be aligned, and neighbours that together are enough for
- * `stream` though they are not one chunk; but at no more than `look` chunks. */
+/* The same by an exhaustive search, after shard_take() found nothing: every chunk of a bin whose
+ * sizes differ, every chunk that may happen to be aligned, and neighbours that together are enough
+ * for `stream`. Visits at most `look` chunks. */
 uint32_t shard_take_hard(struct shard *shard, uint32_t size, uint64_t align_bytes, uint8_t stream,
                          uint32_t look);
 #define SHARD_LOOK_ALL UINT32_MAX
-/* The same from the top alone, and from the chunk below it if `stream` may have that. */
+/* The same only from the top, and from the chunk below it if `stream` may have that. */
 uint32_t shard_take_top(struct shard *shard, uint32_t size, uint64_t align_bytes, uint8_t stream);
-/* A chunk that is in no bin becomes free for a stream alone until its epoch is over, or for all
- * (0), and one with its neighbours. */
+/* Free a chunk that is in no bin: for one stream until its epoch is over, or for all (0). Merges it
+ * with its neighbours. */
 void shard_give(struct shard *shard, uint32_t i, struct chunk_stream stream);
 #define SHARD_FOR_ALL ((struct chunk_stream){ 0, 0 })
-/* Every chunk of the bins of `stream` that was freed before its open epoch moves to those of `to`
- * (0: all), there of the open epoch. True if any did. */
+/* Move every chunk that `stream` freed before its open epoch to the bins of `to` (0: all), where it
+ * belongs to the open epoch. True if any moved. */
 bool shard_pass(struct shard *shard, uint8_t stream, uint8_t to);
 
-/* Placed shards. Memory is now mapped at the top. */
+/* Placed shards: memory is now mapped at the top. */
 void shard_extend(struct shard *shard, uint32_t size);
-/* Have the records at hand that shard_fill() may need: before the source is asked, since what it
- * gave must find a place. -ENOBUFS: the host has none. */
+/* Set aside the records that shard_fill() may need, before the source is asked: memory that it
+ * gives must be recorded. -ENOBUFS: the host has no memory. */
 int shard_reserve(struct shard *shard);
-/* After shard_reserve(): [offset, offset + size) of the hole `i` is mapped now, and free. */
+/* After shard_reserve(): [offset, offset + size) of the hole `i` is now mapped and free. */
 void shard_fill(struct shard *shard, uint32_t i, uint32_t offset, uint32_t size);
-/* Take [offset, offset + size), part of the free chunk `i` or of the top, out of use: it becomes
- * a CHUNK_TAKEN, `*ret`. -ENOMEM: no room on the host. */
+/* Take [offset, offset + size), part of the free chunk `i` or of the top, out of use: it becomes a
+ * CHUNK_TAKEN, `*ret`. -ENOMEM: the host has no memory. */
 int shard_carve(struct shard *shard, uint32_t i, uint32_t offset, uint32_t size, uint32_t *ret);
-/* The memory under a CHUNK_TAKEN has gone: its addresses are a hole. */
+/* The memory under a CHUNK_TAKEN is gone: its addresses become a hole. */
 void shard_hollow(struct shard *shard, uint32_t i);
-/* A hole right below an empty top is the top's again: its end moves down. */
+/* A hole right below an empty top joins the top: its end moves down. */
 void shard_settle(struct shard *shard);
 
-/* Shards of regions. Where the next region of this size goes, -ENOSPC: nowhere. */
+/* Shards of regions: find where the next region of this size goes. -ENOSPC: nowhere. */
 int shard_region_place(struct shard *shard, uint32_t size, uint32_t *ret_offset);
 int shard_region_add(struct shard *shard, uint32_t offset, uint32_t size, uint64_t address);
-/* The free chunk that is all of region `n`, if it is free for all; else 0. */
+/* The free chunk that spans the whole region `n`, if it is free for all; otherwise 0. */
 uint32_t shard_region_idle(const struct shard *shard, uint32_t n);
-/* Region `n` is idle and its memory has gone. */
+/* Remove region `n`, which is idle and whose memory is gone. */
 void shard_region_remove(struct shard *shard, uint32_t n);
 
 uint64_t shard_metadata_bytes(const struct shard *shard);

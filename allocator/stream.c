@@ -2,9 +2,9 @@
 /*
  * Memory freed on a stream, until it is free for all.
  *
- * An event per free would cost more than the free. Instead the frees on a stream carry its open
- * epoch, and only when another stream needs memory is the epoch closed and one event recorded that
- * covers all of it: later than each free, so never too early.
+ * An event per free would cost more than the free. Instead, the frees on a stream carry its open
+ * epoch. Only if another stream needs memory does the arena close the epoch and record one event
+ * that covers all of it: it is later than each free, so never too early.
  *
  *     frees on the stream   f f  f   f | f f    f |  f
  *     epoch                     1      |    2     |  3 open
@@ -37,10 +37,10 @@ static bool is_waited_for(struct arena *arena, uint8_t stream) {
     return false;
 }
 
-/* Record an event for the epoch that has ended; if none has, end the open one where anything waits
- * for it. */
+/* Record an event for the epoch that has ended. If none has ended, end the open one if any memory
+ * waits for it. */
 static void close_epoch(struct arena *arena, uint8_t n) {
-    struct stream *stream = &arena->streams[n];
+    struct arena_stream *stream = &arena->streams[n];
     struct shard *shard;
 
     if (!stream->closed) {
@@ -59,7 +59,7 @@ static void close_epoch(struct arena *arena, uint8_t n) {
 }
 
 /* Blocks that were deferred for a closed epoch of the stream no longer wait for it, or wait for
- * `to` instead; a block that waits for `to` alone becomes that stream's. */
+ * `to` instead. A block that now waits only for `to` becomes that stream's. */
 static bool pass_deferred(struct arena *arena, struct shard *shard, uint8_t stream, uint8_t to) {
     bool any = false;
 
@@ -95,7 +95,7 @@ static bool pass_deferred(struct arena *arena, struct shard *shard, uint8_t stre
     return any;
 }
 
-/* The event of `n` is over, or `to` will wait for it: its memory passes to all, or to `to`. */
+/* The event of `n` has completed, or `to` will wait for it: pass its memory to all, or to `to`. */
 static bool pass_epoch(struct arena *arena, uint8_t n, uint8_t to) {
     struct shard *shard;
     bool any = false;
@@ -109,9 +109,9 @@ static bool pass_epoch(struct arena *arena, uint8_t n, uint8_t to) {
     return any;
 }
 
-/* Nothing is left to wait for the event of `n`. */
+/* Nothing waits for the event of `n` any more: end its epoch. */
 static void end_epoch(struct arena *arena, uint8_t n) {
-    struct stream *stream = &arena->streams[n];
+    struct arena_stream *stream = &arena->streams[n];
 
     arena->stream_ops->discard(arena->stream_userdata, stream->event);
     stream->has_event = stream->closed = false;
@@ -119,7 +119,7 @@ static void end_epoch(struct arena *arena, uint8_t n) {
 
 static bool poll_stream(struct arena *arena, uint8_t n) {
     const struct stream_ops *ops = arena->stream_ops;
-    struct stream *stream = &arena->streams[n];
+    struct arena_stream *stream = &arena->streams[n];
 
     if (!stream->has_event)
         close_epoch(arena, n);
@@ -135,7 +135,7 @@ bool stream_poll(struct arena *arena) {
     if (!atomic_load_explicit(&arena->n_streams, memory_order_acquire))
         return false;
     pthread_mutex_lock(&arena->streaming);
-    /* Twice: behind an event that is over, the next may be too. */
+    /* Twice: if one event has completed, the next may have too. */
     for (unsigned n = 1; n <= atomic_load(&arena->n_streams); n++) {
         bool had_event = arena->streams[n].has_event;
 
@@ -160,7 +160,7 @@ static bool deferred_waits_for(struct arena *arena, uint8_t stream) {
 /* The host waits for the event of `n`. */
 static bool wait_for(struct arena *arena, uint8_t n) {
     const struct stream_ops *ops = arena->stream_ops;
-    struct stream *stream = &arena->streams[n];
+    struct arena_stream *stream = &arena->streams[n];
 
     if (!ops->wait || ops->wait(arena->stream_userdata, stream->event) < 0)
         return false;
@@ -169,7 +169,7 @@ static bool wait_for(struct arena *arena, uint8_t n) {
     return true;
 }
 
-/* `to` waits for the event of `n`; what waited for `n` waits for `to` from now on. */
+/* Let `to` wait for the event of `n`; memory that waited for `n` waits for `to` from now on. */
 static bool order_after(struct arena *arena, uint8_t n, uint8_t to) {
     const struct stream_ops *ops = arena->stream_ops;
 
@@ -192,7 +192,8 @@ bool stream_wait(struct arena *arena, uint8_t to) {
     for (unsigned n = 1; n <= atomic_load(&arena->n_streams); n++)
         if (n != to && arena->streams[n].has_event)
             any |= order_after(arena, (uint8_t)n, to) || wait_for(arena, (uint8_t)n);
-    /* The asking stream has its own memory already, except for what waits for others too. */
+    /* The requesting stream can already use its own memory, except memory that waits for others
+     * too. */
     if (!any && to && arena->streams[to].has_event && deferred_waits_for(arena, to))
         any = wait_for(arena, to);
     pthread_mutex_unlock(&arena->streaming);
@@ -221,7 +222,7 @@ void stream_defer_free(struct arena *arena, struct shard *shard, uint32_t chunk,
     shard->deferred = deferred;
 }
 
-/* Does memory of a live block, or free memory, have a past on this stream? */
+/* Does live or free memory still wait for earlier work of this stream? */
 static bool has_past(struct arena *arena, uint8_t stream) {
     struct shard *shard;
 
@@ -240,7 +241,7 @@ void stream_done(struct arena *arena) {
     struct shard *shard;
 
     for (uint8_t n = 1; n <= atomic_load(&arena->n_streams); n++) {
-        struct stream *stream = &arena->streams[n];
+        struct arena_stream *stream = &arena->streams[n];
         uint64_t event;
 
         if (stream->has_event)

@@ -5,25 +5,24 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-/* Meetings with another thread that allocates make a thread move on, unless so many allocations
- * without one lie between them. */
+/* A thread moves to another shard after MEETINGS_MAX meetings with another allocating thread.
+ * CALM_ALLOCS allocations without a meeting reset that count. */
 #define MEETINGS_MAX 4
 #define CALM_ALLOCS  256
-/* A thread moves to a shard in which no other thread allocates after it found memory there so many
- * times.
- */
+/* A thread moves to a shard in which no other thread allocates after it found memory there this
+ * many times. */
 #define QUIET_MAX 32
 
 _Thread_local struct thread_shard *thread_shard_own;
 
-/* Arenas whose thread shards are counted. The lock keeps an arena from ending while a thread that
- * ends leaves it.
- */
+/* Arenas whose thread shards are counted. The lock keeps an arena from ending while an ending
+ * thread leaves it. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct arena *arenas[THREAD_SHARD_ARENAS];
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static pthread_key_t key; /* its value is thread_shard_own: tells when a thread ends */
+static pthread_key_t key; /* its value is thread_shard_own; its destructor runs when a thread
+                             ends */
 static bool has_key;
 
 int thread_shard_add_arena(struct arena *arena) {
@@ -66,13 +65,13 @@ static void make_key(void) {
     has_key = pthread_key_create(&key, leave_all) == 0;
 }
 
-/* Threads outlive a library that is closed. */
+/* Threads can outlive the library if it is closed. */
 static __attribute__((destructor)) void drop_key(void) {
     if (has_key)
         pthread_key_delete(key);
 }
 
-/* NULL: the host has no memory, or no key, left for it. */
+/* NULL: the host has no memory, or no key, for it. */
 static struct thread_shard *make_thread_shards(void) {
     struct thread_shard *slots;
 
@@ -89,7 +88,7 @@ static unsigned residents(const struct arena *arena, unsigned n) {
     return atomic_load_explicit(&arena->shards[n]->residents, memory_order_relaxed);
 }
 
-/* Of the first `n_shards`, the first with the fewest residents. */
+/* The shard with the fewest residents among the first `n_shards`; the first of several. */
 static unsigned emptiest(const struct arena *arena, unsigned n_shards) {
     unsigned best = 0;
 
@@ -99,7 +98,7 @@ static unsigned emptiest(const struct arena *arena, unsigned n_shards) {
     return best;
 }
 
-/* NULL: this thread can have none here, and allocates in the first shard. */
+/* NULL: this thread can have no shard of its own here, and allocates in the first shard. */
 static struct thread_shard *find_thread_shard(struct arena *arena) {
     struct thread_shard *own;
 
@@ -120,20 +119,21 @@ static struct thread_shard *find_thread_shard(struct arena *arena) {
     return own;
 }
 
-/* To a shard with fewer residents, if there is one or may be. */
+/* Move to a shard with fewer residents, if there is one or can be. */
 static void move_on(struct arena *arena, struct thread_shard *own) {
     unsigned n = atomic_load_explicit(&arena->n_shards, memory_order_acquire), there;
     unsigned here = atomic_load_explicit(&own->shard->residents, memory_order_relaxed);
 
     there = emptiest(arena, n);
-    /* Another thread may be growing the arena, which can take long: then try again later. */
+    /* Another thread may be growing the arena, which can take long: in that case try again
+     * later. */
     if (residents(arena, there) && n < atomic_load(&arena->max_shards) &&
         pthread_mutex_trylock(&arena->growing) == 0) {
         if (n == atomic_load(&arena->n_shards) && arena_new_shard(arena, n) == 0)
             there = n;
         pthread_mutex_unlock(&arena->growing);
     }
-    /* The other thread may not have counted itself yet. If both would move, only one does. */
+    /* The other thread may not have counted itself yet. If both want to move, only one does. */
     if (residents(arena, there) + 1 < MAX(here, 2u) &&
         atomic_compare_exchange_strong(&own->shard->residents, &here, here - 1)) {
         own->shard = arena->shards[there];

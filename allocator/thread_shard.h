@@ -16,38 +16,38 @@
 
 #include "allocator/internal.h"
 
-/* Arenas in which threads have a shard of their own; any more than these at a time have one shard.
- */
+/* So many arenas at a time can have several shards; any others have one shard. */
 #define THREAD_SHARD_ARENAS 64
 
-/* Of one thread in one arena. */
+/* A thread's shard in one arena. */
 struct thread_shard {
     uint64_t arena_id; /* 0: none */
     struct shard *shard;
     uint8_t meetings;
-    uint8_t found, quiet; /* where memory was found instead, and how often in a row no thread … */
-    uint64_t met_allocs;  /* allocations in the shard at the last meeting */
-    uint64_t found_allocs; /* … else had allocated there since */
+    uint8_t found, quiet;  /* another shard where memory was found, and how often in a row while no
+                              other thread … */
+    uint64_t met_allocs;   /* allocations in the shard at the last meeting */
+    uint64_t found_allocs; /* … had allocated there since */
 };
 
-/* This thread's shards, by the arena's slot; NULL: none yet. In the static block, where to find it
- * is no call. */
+/* This thread's shards, by the arena's slot; NULL: none yet. In the static TLS block, so that
+ * finding it needs no call. */
 extern _Thread_local struct thread_shard *thread_shard_own
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
-/* What this thread is known by. */
+/* The identity of this thread. */
 static inline const void *thread_shard_thread(void) {
     return &thread_shard_own;
 }
 
-/* Threads can find their shard of the arena from here on. -ENOSPC: THREAD_SHARD_ARENAS can already.
- */
+/* From here on threads can find their shard of the arena. -ENOSPC: THREAD_SHARD_ARENAS arenas exist
+ * already. */
 int thread_shard_add_arena(struct arena *arena);
 void thread_shard_remove_arena(struct arena *arena);
 
-/* Slow part of thread_shard_enter(): a thread that is new here, or that met another. */
+/* Slow part of thread_shard_enter(): the thread is new here, or met another thread. */
 struct shard *thread_shard_enter_slow(struct arena *arena);
-/* This shard, which is locked, had what the thread's own had not. */
+/* The thread found memory in this shard, which is locked, and not in its own. */
 void thread_shard_follow(struct arena *arena, struct shard *shard);
 
 /* The shard of this thread, locked. */

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Giving memory back: whole free pages of the reservation, and idle regions. Memory on its way is a
- * CHUNK_TAKEN, so that no lock is held while the source works; if the source refuses it, it is free
- * again as before.
+ * Giving memory back: whole free pages of the reservation, and idle regions. Memory that is being
+ * given back is a CHUNK_TAKEN, so that no lock is held while the source works. If the source
+ * refuses it, it becomes free again.
  */
 #include <errno.h>
 
 #include "allocator/map_target.h"
 
-/* Idle regions go back, down to `keep_bytes` of the arena. */
+/* Give idle regions back until the arena holds `keep_bytes`. */
 static void trim_regions(struct arena *arena, struct shard *shard, uint64_t keep_bytes) {
     const struct mem_source *source = &arena->source;
 
@@ -50,7 +50,7 @@ static void trim_regions(struct arena *arena, struct shard *shard, uint64_t keep
 
 static void trim_pages(struct arena *arena, uint64_t keep_bytes) {
     const struct mem_source *source = &arena->source;
-    /* A target beside nothing: every chunk is a donor, every top too. */
+    /* A target that is beside nothing: every chunk and every top can be a donor. */
     const struct map_target anywhere = { .shard = arena->shards[0], .hole = true };
 
     while (arena->slices_end && source->trim && atomic_load(&arena->reserved_bytes) > keep_bytes) {

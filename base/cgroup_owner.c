@@ -10,15 +10,16 @@
  */
 #include "base/cgroup_owner.h"
 
+#include <errno.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 
 #include "base/cleanup.h"
-
-#define CGROUP2_MAGIC 0x63677270
+#include "base/safe_text.h"
 
 const char *cgroup_owner_name(enum cgroup_owner owner) {
     static const char *const names[N_CGROUP_OWNERS] = {
@@ -37,17 +38,66 @@ const char *cgroup_owner_name(enum cgroup_owner owner) {
     return names[owner];
 }
 
-const char *cgroup_owner_root(void) {
-    static const char *const mounts[] = { "/sys/fs/cgroup", "/sys/fs/cgroup/unified" };
-    struct statfs fs;
+/* "\\040" and the like, as the kernel writes blanks in mountinfo. */
+static void unescape(char *text) {
+    char *to = text;
+    unsigned value;
 
-    for (size_t i = 0; i < ELEMENTSOF(mounts); i++)
-        if (statfs(mounts[i], &fs) == 0 && fs.f_type == CGROUP2_MAGIC)
-            return mounts[i];
-    return NULL;
+    for (const char *from = text; *from;) {
+        if (from[0] == '\\' && sscanf(from + 1, "%3o", &value) == 1 && strlen(from) >= 4) {
+            *to++ = (char)value;
+            from += 4;
+        } else
+            *to++ = *from++;
+    }
+    *to = 0;
 }
 
-/* Whether a component of the path has this beginning and this ending, and something between. */
+int cgroup_owner_find_root(char *ret, size_t size, const char *mountinfo) {
+    cleanup(fclosep) FILE *f = fopen(mountinfo, "re");
+    cleanup(freep) char *line = NULL;
+    size_t room = 0;
+    ssize_t n;
+
+    if (!f)
+        return -errno;
+    /* "26 25 0:24 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw": of the whole tree only. */
+    while ((n = getline(&line, &room, f)) > 0) {
+        char *type = strstr(line, " - "), *top, *mount, *saved = NULL;
+
+        if (!type || strncmp(type, " - cgroup2 ", 11) != 0)
+            continue;
+        *type = 0;
+        for (int i = 0; i < 3; i++)
+            strtok_r(i ? NULL : line, " ", &saved);
+        top = strtok_r(NULL, " ", &saved);
+        mount = strtok_r(NULL, " ", &saved);
+        if (!top || !mount || strcmp(top, "/") != 0)
+            continue;
+        unescape(mount);
+        if (strlen(mount) >= size)
+            return -ENAMETOOLONG;
+        strcpy(ret, mount);
+        return 0;
+    }
+    return -ENOENT;
+}
+
+const char *cgroup_owner_root(void) {
+    static char *_Atomic found; /* once found it stays: systemd does not move it */
+    char root[256], *none = NULL, *copy;
+
+    if (found)
+        return found;
+    if (cgroup_owner_find_root(root, sizeof(root), "/proc/self/mountinfo") < 0 ||
+        !(copy = strdup(root)))
+        return NULL;
+    if (!atomic_compare_exchange_strong(&found, &none, copy))
+        free(copy);
+    return found;
+}
+
+/* Whether a component of the path has this prefix and this suffix, and something in between. */
 static bool fits(const char *component, size_t n, const char *before, const char *after) {
     size_t front = strlen(before), back = strlen(after);
 
@@ -57,6 +107,37 @@ static bool fits(const char *component, size_t n, const char *before, const char
 
 static bool is_word(const char *component, size_t n, const char *word) {
     return n == strlen(word) && strncmp(component, word, n) == 0;
+}
+
+/* How the engines name the cgroups of their containers and jobs. */
+static const struct form {
+    enum cgroup_owner owner;
+    bool has_name; /* what stands between is the id or name of a container */
+    const char *before, *after;
+} forms[] = {
+    { CGROUP_OWNER_SLURM, false, "slurm_", "" },
+    { CGROUP_OWNER_SLURM, false, "", "_slurmstepd.scope" },
+    { CGROUP_OWNER_DOCKER, true, "docker-", ".scope" },
+    { CGROUP_OWNER_PODMAN, true, "libpod-", "" },
+    { CGROUP_OWNER_CRIO, true, "crio-", "" },
+    { CGROUP_OWNER_CONTAINERD, true, "cri-containerd-", "" },
+    { CGROUP_OWNER_CONTAINERD, true, "nerdctl-", ".scope" },
+    { CGROUP_OWNER_NSPAWN, true, "systemd-nspawn@", ".service" },
+    { CGROUP_OWNER_NSPAWN, true, "machine-", ".scope" },
+    { CGROUP_OWNER_LXC, true, "lxc.payload.", "" },
+    { CGROUP_OWNER_LXC, false, "lxc.monitor.", "" },
+};
+
+static const struct form *form_of(const char *component, size_t n) {
+    for (size_t i = 0; i < ELEMENTSOF(forms); i++)
+        if (fits(component, n, forms[i].before, forms[i].after))
+            return &forms[i];
+    return NULL;
+}
+
+/* The id of a container, under whatever parent its engine was given. */
+static bool is_id(const char *component, size_t n) {
+    return n == 64 && strspn(component, "0123456789abcdef") >= n;
 }
 
 static enum cgroup_owner named_owner(const char *component, size_t n) {
@@ -73,41 +154,51 @@ static enum cgroup_owner named_owner(const char *component, size_t n) {
         { CGROUP_OWNER_KUBERNETES, "kubepods.slice" },
         { CGROUP_OWNER_LXC, "lxc" },
     };
-    static const struct {
-        enum cgroup_owner owner;
-        const char *before, *after;
-    } forms[] = {
-        { CGROUP_OWNER_SLURM, "slurm_", "" },
-        { CGROUP_OWNER_SLURM, "", "_slurmstepd.scope" },
-        { CGROUP_OWNER_DOCKER, "docker-", ".scope" },
-        { CGROUP_OWNER_PODMAN, "libpod-", "" },
-        { CGROUP_OWNER_CRIO, "crio-", "" },
-        { CGROUP_OWNER_CONTAINERD, "cri-containerd-", "" },
-        { CGROUP_OWNER_CONTAINERD, "nerdctl-", ".scope" },
-        { CGROUP_OWNER_NSPAWN, "systemd-nspawn@", ".service" },
-        { CGROUP_OWNER_NSPAWN, "machine-", ".scope" },
-        { CGROUP_OWNER_LXC, "lxc.payload.", "" },
-        { CGROUP_OWNER_LXC, "lxc.monitor.", "" },
-    };
+    const struct form *form;
 
     for (size_t i = 0; i < ELEMENTSOF(words); i++)
         if (is_word(component, n, words[i].word))
             return words[i].owner;
-    for (size_t i = 0; i < ELEMENTSOF(forms); i++)
-        if (fits(component, n, forms[i].before, forms[i].after))
-            return forms[i].owner;
-    /* The id of a container, under whatever parent its engine was given. */
-    return n == 64 && strspn(component, "0123456789abcdef") >= n ? CGROUP_OWNER_OTHER
-                                                                 : CGROUP_OWNER_NONE;
+    form = form_of(component, n);
+    return form ? form->owner : is_id(component, n) ? CGROUP_OWNER_OTHER : CGROUP_OWNER_NONE;
 }
 
-/* Whether systemd has made the component at the top of the tree, and not another manager. */
+void cgroup_owner_container(char *ret, size_t size, const char *path) {
+    bool is_below_lxc = false;
+
+    ret[0] = 0;
+    while (*path) {
+        const struct form *form;
+        const char *name;
+        size_t n, n_name;
+
+        path += strspn(path, "/");
+        n = strcspn(path, "/");
+        name = path;
+        n_name = n;
+        form = form_of(path, n);
+        if (form && form->has_name) {
+            name += strlen(form->before);
+            n_name -= strlen(form->before) + strlen(form->after);
+            if (!*form->after && fits(name, n_name, "", ".scope"))
+                n_name -= strlen(".scope");
+        } else if (!is_below_lxc && !is_id(path, n)) /* /docker/ID, /kubepods/…/ID, /lxc/NAME */
+            n_name = 0;
+        /* The innermost one wins: a container in a container is seen by its own name. */
+        if (n_name > 0)
+            safe_text_clean(ret, size, name, is_id(name, n_name) ? 12 : n_name);
+        is_below_lxc = is_word(path, n, "lxc");
+        path += n;
+    }
+}
+
+/* Whether systemd, and not another manager, made the component at the top of the tree. */
 static bool is_systemds(const char *component, size_t n) {
     return fits(component, n, "", ".slice") || fits(component, n, "", ".scope") ||
            fits(component, n, "", ".service");
 }
 
-/* Whether root alone can make something in the directory: the first `n` bytes of `path`. */
+/* Whether only root can create entries in the directory, the first `n` bytes of `path`. */
 static bool is_roots(const char *root, const char *path, size_t n) {
     char folder[4096 + 64];
     struct stat st;

@@ -9,6 +9,7 @@
  * an ordinary process of that user.
  */
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum cgroup_owner {
@@ -25,13 +26,24 @@ enum cgroup_owner {
     N_CGROUP_OWNERS,
 };
 
-/* As the configuration writes it: "slurm", "docker", …; "none". */
+/* The name in the configuration: "slurm", "docker", …; "none". */
 const char *cgroup_owner_name(enum cgroup_owner owner);
 
-/* Where cgroup2 is mounted; NULL: nowhere. */
-const char *cgroup_owner_root(void);
+/*
+ * The container that a cgroup belongs to, for people: its id (the first 12 digits of a long one) or
+ * its name; "" for none. By the path alone, which proves nothing.
+ */
+void cgroup_owner_container(char *ret, size_t size, const char *path);
 
-/* Whether root alone can have made the cgroup at `path`: every directory above it is root's. */
+/*
+ * Where cgroup2 is mounted, by /proc/self/mountinfo: /sys/fs/cgroup, in the hybrid layout
+ * /sys/fs/cgroup/unified, or elsewhere. NULL: nowhere. Any thread.
+ */
+const char *cgroup_owner_root(void);
+/* The same by another file of that form. -ENOENT: none of its mounts is cgroup2. */
+int cgroup_owner_find_root(char *ret, size_t size, const char *mountinfo);
+
+/* Whether only root can have made the cgroup at `path`: every directory above it is root's. */
 bool cgroup_owner_is_root(const char *root, const char *path);
 
 /* The owner of the cgroup at `path` ("/system.slice/…") below `root`, where cgroup2 is mounted. */

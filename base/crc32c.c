@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * By the processor's own instruction where it has one, else four bytes at a time by tables, which
- * the first caller fills: T[0][b] is what byte b alone leaves behind, T[k][b] the same after k zero
- * bytes more, so that the four bytes of a word can be looked up side by side.
+ * Uses the processor's CRC instruction if there is one. Otherwise it takes four bytes at a time
+ * through tables that the first caller fills: T[0][b] is the remainder of byte b alone, T[k][b] the
+ * same after k more zero bytes, so that the four bytes of a word can be looked up independently.
  */
 #include "base/crc32c.h"
 

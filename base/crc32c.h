@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The checksum of `bytes` after those that gave `before`; 0 for the first. */
+/* The checksum of `bytes` appended to those whose checksum is `before`; 0 at the beginning. */
 uint32_t crc32c(uint32_t before, const void *bytes, size_t size);
 
-/* The same without the processor's help, for the test that compares both. */
+/* The same without the instruction, for the test that compares both. */
 uint32_t crc32c_by_table(uint32_t before, const void *bytes, size_t size);

@@ -12,7 +12,7 @@ void error_cut(char *text, size_t size, size_t length) {
 
     if (length < size)
         return;
-    while (at > 0 && ((unsigned char)text[at] & 0xc0) == 0x80) /* not within a character */
+    while (at > 0 && ((unsigned char)text[at] & 0xc0) == 0x80) /* do not cut inside a character */
         at--;
     memcpy(text + at, dots, sizeof(dots));
 }

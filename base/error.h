@@ -18,8 +18,8 @@ struct allot_error {
 };
 #endif
 
-/* End a text that snprintf() would have made `length` bytes long with "…" where the array of `size`
- * was too small for it. */
+/* End a text with "…" if it was too long: snprintf() would have made it `length` bytes, and the
+ * array has `size`. */
 void error_cut(char *text, size_t size, size_t length);
 
 /* Fill `err` (may be NULL) and return `code`, so that a failing function ends in one line. */

@@ -7,7 +7,7 @@
 
 #include "base/cleanup.h"
 
-/* sscanf() and strtoul() would take blanks, signs and "0x": these names have none. */
+/* sscanf() and strtoul() would accept blanks, signs and "0x", which these names do not have. */
 static int hex_digit(char c) {
     if (c >= '0' && c <= '9')
         return c - '0';
@@ -18,7 +18,7 @@ static int hex_digit(char c) {
     return -1;
 }
 
-/* Read 1 to `most` hexadecimal digits at *p and step over them. */
+/* Read 1 to `most` hexadecimal digits at *p and advance *p. */
 static bool take_hex(const char **p, unsigned most, uint32_t *ret) {
     uint32_t value = 0;
     unsigned n = 0;
@@ -31,7 +31,7 @@ static bool take_hex(const char **p, unsigned most, uint32_t *ret) {
     return true;
 }
 
-/* Read a decimal number at *p and step over it; false if it has no digit or does not fit. */
+/* Read a decimal number at *p and advance *p; false if it has no digit or does not fit. */
 static bool take_decimal(const char **p, uint32_t *ret) {
     uint64_t value = 0;
     const char *start = *p;
@@ -94,7 +94,7 @@ int pci_id_compare(const struct pci_id *a, const struct pci_id *b) {
     return a->function - b->function;
 }
 
-/* Read 8-4-4-4-12 hexadecimal digits at *p and step over them. */
+/* Read 8-4-4-4-12 hexadecimal digits at *p and advance *p. */
 static bool take_uuid(const char **p, uint8_t uuid[static 16]) {
     for (unsigned i = 0; i < 16; i++) {
         int high, low;

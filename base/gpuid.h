@@ -28,8 +28,8 @@ enum pci_id_form {
 };
 
 /*
- * Read `[domain:]bus:device[.function]`, all hexadecimal in either case; domain and function are 0
- * where they are left out. -EINVAL for anything else, before or after it too.
+ * Read `[domain:]bus:device[.function]`, all hexadecimal in either case; domain and function
+ * default to 0. -EINVAL for anything else, also for text before or after it.
  */
 int pci_id_parse(struct pci_id *ret, const char *text);
 const char *pci_id_format(const struct pci_id *id, enum pci_id_form form,

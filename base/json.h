@@ -20,18 +20,18 @@
 /* ---- Writing -------------------------------------------------------------------------------- */
 
 /*
- * The writer puts the commas. A failed allocation sets `failed` and makes every later call do
+ * The writer adds the commas. A failed allocation sets `failed` and makes every later call do
  * nothing, so checking once at the end is enough. Zeroed memory is an empty writer.
  */
 struct json_writer {
-    char *data; /* owned; no NUL at its end; NULL before the first byte */
+    char *data; /* owned; not NUL-terminated; NULL before the first byte */
     size_t len;
     size_t size;
-    bool comma; /* the next value or name is not the first of its object or array */
+    bool comma; /* the next value or name needs a comma before it */
     bool failed;
 };
 
-void json_writer_done(struct json_writer *w); /* gives back the memory and leaves it empty */
+void json_writer_done(struct json_writer *w); /* frees the memory and leaves the writer empty */
 
 void json_begin(struct json_writer *w, char bracket); /* '{' or '[' */
 void json_end(struct json_writer *w, char bracket);   /* '}' or ']' */
@@ -44,7 +44,7 @@ void json_put_uint(struct json_writer *w, uint64_t value); /* above INT64_MAX: I
 void json_put_bool(struct json_writer *w, bool value);
 void json_put_null(struct json_writer *w);
 
-/* Bytes as they are, without comma: a member that was made before, a NUL, a line end. */
+/* Append bytes unchanged, without a comma: a member that was written before, a NUL, a newline. */
 void json_put_raw(struct json_writer *w, const char *bytes, size_t n);
 
 /* ---- Reading -------------------------------------------------------------------------------- */
@@ -52,7 +52,7 @@ void json_put_raw(struct json_writer *w, const char *bytes, size_t n);
 #define JSON_DEPTH_MAX 16
 
 enum json_kind {
-    JSON_NOTHING, /* the end of the text, or something that begins no value */
+    JSON_NOTHING, /* the end of the text, or something that does not begin a value */
     JSON_NULL,
     JSON_BOOL,
     JSON_NUMBER,
@@ -67,18 +67,19 @@ struct json_reader {
     char *end;       /* one past the last byte; need not be NUL */
     const char *why; /* after -EBADMSG: what is wrong at `at`, a static text */
     unsigned depth;
-    bool fresh; /* nothing was taken yet of the object or array that was entered */
+    bool fresh; /* nothing was read yet from the object or array that was entered */
 };
 
 void json_reader_init(struct json_reader *r, char *text, size_t n);
 
-/* The kind of the value that comes next. */
+/* The kind of the next value. */
 enum json_kind json_peek(struct json_reader *r);
 
 /*
- * Each takes the value that comes next. -EBADMSG with `why`: the text is no JSON there, or it nests
- * deeper than JSON_DEPTH_MAX; -EPROTOTYPE: the value is of another kind and was not taken. -ERANGE
- * of a number: it is no whole number, or none of 64 bits; it was taken. `1.0` and `1e3` are whole.
+ * Each takes the next value. -EBADMSG with `why`: the text is not JSON there, or it nests deeper
+ * than JSON_DEPTH_MAX; -EPROTOTYPE: the value is of another kind and was not taken. -ERANGE of a
+ * number: it is no integer, or does not fit into 64 bits; it was taken. `1.0` and `1e3` are
+ * integers.
  */
 int json_read_null(struct json_reader *r);
 int json_read_bool(struct json_reader *r, bool *ret);
@@ -97,10 +98,10 @@ int json_next_member(struct json_reader *r, char **ret_name, size_t *ret_n);
 int json_next_element(struct json_reader *r);
 
 /*
- * Pass over any value, checking it but changing nothing, so that it can be read later from
- * `*ret_text` (may be NULL).
+ * Skip any value, checking it but changing nothing, so that it can be read later from `*ret_text`
+ * (may be NULL).
  */
 int json_skip(struct json_reader *r, char **ret_text, size_t *ret_n);
 
-/* 0 if nothing but blanks is left, else -EBADMSG. */
+/* 0 if only blanks are left, otherwise -EBADMSG. */
 int json_finish(struct json_reader *r);

@@ -2,10 +2,10 @@
 /*
  * A cursor over the text. One flag, `fresh`, says whether the next member is the first of its
  * object or array: the first has no comma before it, all others have one. The end of a nested
- * object or array leaves the flag false, so that one flag is enough for all depths.
+ * object or array leaves the flag false, so one flag is enough for all depths.
  *
- * A string is unescaped onto itself: no escape is shorter than what it stands for, so the writing
- * end never passes the reading end, and the NUL goes where the closing quote was.
+ * A string is unescaped in place: no escape is shorter than what it stands for, so writing never
+ * overtakes reading, and the NUL replaces the closing quote.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -94,16 +94,16 @@ static bool is_digit(const struct json_reader *r) {
 }
 
 /*
- * The digits of a number, with those zeros held back that stand at the end: 1200 and 1.2e3 are both
- * 12 with a scale of 2, so that a whole number is told exactly, however it is written.
+ * The digits of a number without its trailing zeros: 1200 and 1.2e3 are both 12 with a scale of 2.
+ * So an integer is recognised exactly, however it is written.
  */
-struct decimal {
+struct json_decimal {
     uint64_t digits;
     int64_t scale; /* the number is digits × 10^scale */
     bool too_long; /* more digits than 64 bits hold */
 };
 
-static void decimal_add(struct decimal *d, unsigned digit, uint64_t *n_zeros) {
+static void decimal_add(struct json_decimal *d, unsigned digit, uint64_t *n_zeros) {
     if (digit == 0) {
         ++*n_zeros;
         return;
@@ -132,12 +132,12 @@ static int take_exponent(struct json_reader *r, int64_t *scale) {
     return 0;
 }
 
-/* Any number, as the grammar has it. */
-static int take_decimal(struct json_reader *r, struct decimal *ret) {
+/* Read any number of the grammar. */
+static int take_decimal(struct json_reader *r, struct json_decimal *ret) {
     uint64_t n_zeros = 0;
     int code;
 
-    *ret = (struct decimal){ 0 };
+    *ret = (struct json_decimal){ 0 };
     if (!is_digit(r))
         return bad(r, "a digit is missing");
     if (*r->at == '0') {
@@ -164,7 +164,7 @@ static int take_decimal(struct json_reader *r, struct decimal *ret) {
     return 0;
 }
 
-static int decimal_to_int(struct decimal d, bool minus, int64_t *ret) {
+static int decimal_to_int(struct json_decimal d, bool minus, int64_t *ret) {
     uint64_t most = (uint64_t)INT64_MAX + (minus ? 1 : 0);
 
     if (d.too_long)
@@ -183,7 +183,7 @@ static int decimal_to_int(struct decimal d, bool minus, int64_t *ret) {
 }
 
 int json_read_int(struct json_reader *r, int64_t *ret) {
-    struct decimal d;
+    struct json_decimal d;
     bool minus;
     int code = expect(r, JSON_NUMBER);
 
@@ -193,7 +193,7 @@ int json_read_int(struct json_reader *r, int64_t *ret) {
     if (minus)
         r->at++;
 
-    /* Up to 18 digits without point or exponent: nearly all there are. */
+    /* Up to 18 digits without point or exponent: nearly all numbers. */
     if (is_digit(r) && *r->at != '0') {
         const char *from = r->at;
         int64_t value = 0;
@@ -220,7 +220,7 @@ static int hex_value(char c) {
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Four hexadecimal digits at `p`; -1 if they are none. */
+/* Four hexadecimal digits at `p`; -1 if there are not four. */
 static int32_t hex4(const struct json_reader *r, const char *p) {
     int32_t value = 0;
 
@@ -259,7 +259,7 @@ static size_t utf8_put(char *to, uint32_t c) {
     return 4;
 }
 
-/* What follows a backslash; `r->at` is behind it afterwards. */
+/* Read what follows a backslash and advance `r->at`. */
 static int take_escape(struct json_reader *r, char made[static 4], size_t *ret_n) {
     static const char letters[] = "\"\"\\\\//b\bf\fn\nr\rt\t";
     int32_t c, low;
@@ -296,7 +296,7 @@ static int take_escape(struct json_reader *r, char made[static 4], size_t *ret_n
     return 0;
 }
 
-/* The string at `r->at`, which is its quote. Unescaped and ended by NUL only where `change`. */
+/* Read the string whose quote is at `r->at`. Unescapes and NUL-terminates it only if `change`. */
 static int take_string(struct json_reader *r, bool change, size_t *ret_n) {
     char *to = ++r->at;
     const char *from = to;
@@ -371,7 +371,7 @@ int json_enter(struct json_reader *r, enum json_kind kind) {
     return 0;
 }
 
-/* 1: something more is to come in what was entered. */
+/* 1: the object or array that was entered has another member. */
 static int next(struct json_reader *r, char bracket) {
     bool fresh = r->fresh;
 
@@ -443,7 +443,7 @@ static int skip_inside(struct json_reader *r, enum json_kind kind) {
 int json_skip(struct json_reader *r, char **ret_text, size_t *ret_n) {
     enum json_kind kind = json_peek(r);
     char *from = r->at;
-    struct decimal d;
+    struct json_decimal d;
     size_t n;
     bool value;
     int code;

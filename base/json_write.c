@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/safe_text.h"
 #include "base/utf8.h"
 
 #define JSON_WRITER_FIRST ((size_t)512)
@@ -13,7 +14,7 @@ void json_writer_done(struct json_writer *w) {
     *w = (struct json_writer){ 0 };
 }
 
-/* Room for `n` bytes more, and where; NULL when there is none. */
+/* Make room for `n` more bytes and return it; NULL: no memory. */
 static char *reserve(struct json_writer *w, size_t n) {
     size_t size = w->size ? w->size : JSON_WRITER_FIRST;
     char *data;
@@ -69,32 +70,46 @@ static bool is_plain(unsigned char c) {
     return c >= 0x20 && c != '"' && c != '\\' && c < 0x7f;
 }
 
-/* One character of a string that cannot stand as it is; returns how many bytes of it were taken. */
-static size_t escape(struct json_writer *w, const char *text, size_t n) {
+/* Write one unit of UTF-16 as an escape: JSON has no others. */
+static void put_unit(struct json_writer *w, uint32_t unit) {
     static const char hex[] = "0123456789abcdef";
+    const char made[] = {
+        '\\', 'u', hex[unit >> 12 & 15], hex[unit >> 8 & 15], hex[unit >> 4 & 15], hex[unit & 15]
+    };
+
+    json_put_raw(w, made, sizeof(made));
+}
+
+/*
+ * One character of a string that cannot stand as it is; returns how many bytes of it were taken.
+ * What is not safe to show is escaped: the reader gets the same value, and a terminal that shows
+ * the text gets nothing that it would obey.
+ */
+static size_t escape(struct json_writer *w, const char *text, size_t n) {
     static const char shorts[] = "\"\"\\\\\bb\ff\nn\rr\tt";
-    unsigned char c = (unsigned char)*text;
     size_t length;
-    char made[6] = { '\\', 'u', '0', '0', hex[c >> 4], hex[c & 15] };
+    uint32_t c;
 
     for (size_t i = 0; i + 1 < sizeof(shorts); i += 2)
         if (shorts[i] == *text) {
-            made[1] = shorts[i + 1];
-            json_put_raw(w, made, 2);
+            json_put_raw(w, (const char[]){ '\\', shorts[i + 1] }, 2);
             return 1;
         }
-    if (c < 0x20 || c == 0x7f) {
-        json_put_raw(w, made, sizeof(made));
-        return 1;
-    }
 
-    /* Names of processes and users are bytes: what is no UTF-8 is shown as such. */
-    length = utf8_length(text, n);
+    /* Names of processes and users are arbitrary bytes: replace those that are not UTF-8. */
+    length = utf8_decode(text, n, &c);
     if (length == 0) {
         json_put_raw(w, "\xef\xbf\xbd", 3);
         return 1;
     }
-    json_put_raw(w, text, length);
+    if (safe_text_has(c))
+        json_put_raw(w, text, length);
+    else if (c < 0x10000)
+        put_unit(w, c);
+    else {
+        put_unit(w, 0xd7c0 + (c >> 10));
+        put_unit(w, 0xdc00 + (c & 0x3ff));
+    }
     return length;
 }
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two arrays: the entries in the order they came, and a table of slots, a power of two of them and
- * at most half full, each the place of an entry plus one, or 0. A key looks from the slot of its
- * hash to the right until it meets itself or an empty slot.
+ * Two arrays: the entries in the order of insertion, and a table of slots. The slots are a power of
+ * two and at most half full; each has the position of an entry plus one, or 0. The search for a key
+ * starts at the slot of its hash and goes right until it finds the key or an empty slot.
  *
  *     slots    | 0 | 2 | 0 | 1 | 3 | 0 | 0 | 0 |
  *     entries  | a | b | c |               n_entries = 3
  *
- * Taking a key out leaves a hole in the entries (value NULL), which disappears when the arrays are
- * next rebuilt, and none in the slots: the ones to its right move up as far as their hashes allow,
- * so that a search never passes a deleted slot.
+ * Removing a key leaves a hole in the entries (value NULL), which disappears when the arrays are
+ * next rebuilt. It leaves none in the slots: the ones to its right move up as far as their hashes
+ * allow, so that a search never passes a deleted slot.
  */
 #include "base/map.h"
 
@@ -32,7 +32,7 @@ static uint64_t rotate(uint64_t x, unsigned bits) {
     return x << bits | x >> (64 - bits);
 }
 
-/* SipHash-1-3 of a text, the usual guard against keys chosen to collide. */
+/* SipHash-1-3 of a text: protects against keys that were chosen to collide. */
 static uint64_t hash_text(const uint64_t secret[static 2], const char *text) {
     uint64_t v0 = secret[0] ^ UINT64_C(0x736f6d6570736575);
     uint64_t v1 = secret[1] ^ UINT64_C(0x646f72616e646f6d);
@@ -82,11 +82,11 @@ static uint64_t hash_number(uint64_t x) {
 static bool is_key(const struct map_entry *entry, uint64_t hash, uint64_t key, const char *text) {
     if (entry->hash != hash)
         return false;
-    assert(!entry->text == !text); /* one kind of keys in a map */
+    assert(!entry->text == !text); /* a map has one kind of key */
     return text ? strcmp(entry->text, text) == 0 : entry->key == key;
 }
 
-/* The slot that holds the key, or the empty one where it would go. There are slots. */
+/* The slot of the key, or the empty one where it would go. The table must have slots. */
 static size_t find_slot(const struct map *map, uint64_t hash, uint64_t key, const char *text) {
     size_t slot = hash & (map->n_slots - 1);
 
@@ -95,7 +95,7 @@ static size_t find_slot(const struct map *map, uint64_t hash, uint64_t key, cons
     return slot;
 }
 
-/* Both arrays anew, without holes and with room for one more. */
+/* Rebuild both arrays without holes, with room for one more. */
 static int make_room(struct map *map) {
     size_t n_slots = SLOTS_MIN, n = 0;
     struct map_entry *entries;
@@ -201,8 +201,8 @@ int map_put(struct map *map, uint64_t key, void *value) {
 }
 
 int map_put_text(struct map *map, const char *key, void *value) {
-    /* A map without slots holds nothing that an older secret could have hashed. Early in boot the
-     * kernel may have no randomness yet; an address is then better than nothing. */
+    /* A map without slots has no entry that was hashed with an older secret. Early in boot the
+     * kernel may have no randomness yet; then an address is better than nothing. */
     if (map->n_slots == 0 &&
         getrandom(map->secret, sizeof(map->secret), GRND_NONBLOCK) != sizeof(map->secret))
         map->secret[0] = (uintptr_t)map ^ (uintptr_t)&map;

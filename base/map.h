@@ -23,7 +23,7 @@ struct map {
     uint64_t secret[2];
 };
 
-/* Gives back the map's memory and leaves it empty. */
+/* Free the map's memory and leave it empty. */
 void map_done(struct map *map);
 
 /* Insert a new key. -EEXIST if it is there already, -ENOMEM; on failure the map is unchanged. */

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* This thread's locale is C's until number_leave(). The whole of C is the library's own, so it is
- * neither allocated nor to be freed. */
+/* Switch this thread to the C locale until number_leave(). The library owns the C locale, so it is
+ * neither allocated nor freed. */
 static locale_t number_enter(void) {
     return uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0));
 }

@@ -12,10 +12,10 @@
 /* Enough for every number with up to 17 digits. */
 #define NUMBER_SIZE 40
 
-/* As %.*g has it, but "nan" has no sign. Returns `text`. */
+/* Like %.*g, but "nan" has no sign. Returns `text`. */
 const char *number_format(char text[static NUMBER_SIZE], double value, int digits);
-/* With the fewest digits, of at most `digits_max`, that are read back as the same number: as the
- * same float, if `is_float`. Returns `text`. */
+/* Use the fewest digits, at most `digits_max`, that read back as the same number (the same float,
+ * if `is_float`). Returns `text`. */
 const char *number_shortest(char text[static NUMBER_SIZE], double value, int digits_max,
                             bool is_float);
 /* As strtod(). */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A treap: a search tree by key that is a heap by a number mixed from the tie, which makes it as
- * deep as a tree of random insertions, about 2 ln n, whatever the order of insertion. Each node
- * knows the size of its subtree, so a rank is a walk to the root, and the marks in it, so that a
- * search enters no subtree in vain, except those that its starting point cuts.
+ * A treap: a search tree by key that is also a heap by a number mixed from the tie. That makes it
+ * as deep as a tree of random insertions, about 2 ln n, whatever the order of insertion. Each node
+ * knows the size of its subtree, so a rank is a walk to the root. It also knows the marks in its
+ * subtree, so that a search enters only subtrees with a match, except those that its starting point
+ * cuts.
  */
 #include "base/rank_tree.h"
 
@@ -33,14 +34,14 @@ static void count(struct rank_tree_node *node) {
     sum_marks(node);
 }
 
-/* Where the pointer to `node` stands: in its parent, or the root. */
+/* The pointer that leads to `node`: in its parent, or the root. */
 static struct rank_tree_node **link_of(struct rank_tree_node **root, struct rank_tree_node *node) {
     if (!node->parent)
         return root;
     return node->parent->left == node ? &node->parent->left : &node->parent->right;
 }
 
-/* Put `node`, a child, in the place of its parent. */
+/* Rotate `node`, a child, into the place of its parent. */
 static void rotate_up(struct rank_tree_node **root, struct rank_tree_node *node) {
     struct rank_tree_node *parent = node->parent, *middle;
 
@@ -152,7 +153,7 @@ static bool hits(const uint64_t *a, const uint64_t *b) {
     return both != 0;
 }
 
-/* The first of a subtree; there is one. */
+/* The first match in a subtree that has one. */
 static struct rank_tree_node *seek_first(struct rank_tree_node *node, const uint64_t *marks) {
     for (;;) {
         if (node->left && hits(node->left->any, marks))
@@ -168,7 +169,7 @@ struct rank_tree_node *rank_tree_seek(struct rank_tree_node *root, int64_t key, 
                                       const uint64_t marks[static RANK_TREE_WORDS]) {
     struct rank_tree_node *found = NULL;
 
-    /* Down to the place; of what lies behind it, the nearest is met last. */
+    /* Walk down to the position; the nearest node behind it is met last. */
     for (struct rank_tree_node *node = root; node && hits(node->any, marks);) {
         if (node->key < key || (node->key == key && node->tie <= tie)) {
             node = node->right;

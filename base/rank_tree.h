@@ -18,19 +18,19 @@
 struct rank_tree_node {
     int64_t key;
     uint64_t tie;
-    uint64_t marks[RANK_TREE_WORDS]; /* its own; rank_tree_mark() after a change within a tree */
-    uint64_t size; /* its own, for rank_tree_least(); counts only where it has marks */
+    uint64_t marks[RANK_TREE_WORDS]; /* change only with rank_tree_mark() while in a tree */
+    uint64_t size;                   /* for rank_tree_least(); counts only if the node has marks */
     struct rank_tree_node *left, *right, *parent;
     uint32_t n;                    /* of the subtree; 0: in no tree */
-    uint32_t heap;                 /* a parent's is at least its children's */
-    uint64_t any[RANK_TREE_WORDS]; /* marks of the subtree together */
-    uint64_t least;                /* size of the subtree's smallest */
+    uint32_t heap;                 /* at least that of its children */
+    uint64_t any[RANK_TREE_WORDS]; /* union of the marks in the subtree */
+    uint64_t least;                /* smallest size in the subtree */
 };
 
 /* `key` and `tie` are set; the node is in no tree. */
 void rank_tree_insert(struct rank_tree_node **root, struct rank_tree_node *node);
 
-/* Does no harm to a node that is in no tree. */
+/* Does nothing if the node is in no tree. */
 void rank_tree_remove(struct rank_tree_node **root, struct rank_tree_node *node);
 
 struct rank_tree_node *rank_tree_first(struct rank_tree_node *root); /* NULL: empty */
@@ -47,11 +47,11 @@ void rank_tree_mark(struct rank_tree_node *node);
 struct rank_tree_node *rank_tree_seek(struct rank_tree_node *root, int64_t key, uint64_t tie,
                                       const uint64_t marks[static RANK_TREE_WORDS]);
 
-/* The same after a node of the tree: the nearer the result, the lower the cost. */
+/* The same after a node of the tree; the cost grows with the distance to the result. */
 struct rank_tree_node *rank_tree_seek_after(struct rank_tree_node *node,
                                             const uint64_t marks[static RANK_TREE_WORDS]);
 
-/* The smallest size of all nodes that have marks; UINT64_MAX: there is none. */
+/* The smallest size among nodes with marks; UINT64_MAX: there is none. */
 uint64_t rank_tree_least(const struct rank_tree_node *root);
 
 /* How many nodes come before one with this key and the largest tie. */

@@ -60,7 +60,7 @@ void sha256(uint8_t ret[static SHA256_SIZE], const void *bytes, size_t n) {
     for (; left >= 64; p += 64, left -= 64)
         digest_block(state, p);
 
-    /* A 1, zeros, and the length in bits at the end of the last block. */
+    /* Pad with a 1 bit, zeros, and the length in bits at the end of the last block. */
     if (left > 0)
         memcpy(tail, p, left);
     tail[left] = 0x80;

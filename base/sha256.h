@@ -14,5 +14,5 @@
 
 void sha256(uint8_t ret[static SHA256_SIZE], const void *bytes, size_t n);
 
-/* In a time that does not depend on where they differ. */
+/* Takes the same time wherever they differ. */
 bool sha256_equal(const uint8_t a[static SHA256_SIZE], const uint8_t b[static SHA256_SIZE]);

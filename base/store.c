@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STORE_FIRST ((size_t)1024) /* the parts of a usual call */
+#define STORE_FIRST ((size_t)1024) /* enough for a usual call */
 
 struct store_block {
     struct store_block *next;
@@ -47,7 +47,7 @@ char *store_copy(struct store *store, const char *text) {
 }
 
 void store_reset(struct store *store) {
-    /* The newest is the largest. */
+    /* The newest block is the largest. */
     for (struct store_block *block = store->blocks ? store->blocks->next : NULL; block;) {
         struct store_block *next = block->next;
 

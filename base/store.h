@@ -19,5 +19,5 @@ struct store {
 void *store_get(struct store *store, size_t bytes);
 char *store_copy(struct store *store, const char *text); /* NULL for NULL, too */
 
-void store_reset(struct store *store); /* all that was given is void */
-void store_done(struct store *store);  /* the same, and gives back the memory */
+void store_reset(struct store *store); /* invalidates all memory from this store */
+void store_done(struct store *store);  /* the same, and frees the memory */

@@ -14,7 +14,7 @@ struct decimal {
     uint64_t scale;
 };
 
-/* More digits than this behind the point mean a mistake, and would not fit. */
+/* More digits after the point are a mistake, and would not fit. */
 #define FRACTION_DIGITS_MAX 18
 
 static const char *skip_blanks(const char *p) {
@@ -27,7 +27,7 @@ static bool is_digit(char c) {
     return c >= '0' && c <= '9';
 }
 
-/* Read a number at *p and step over it and the blanks after it. */
+/* Read a number at *p and skip it and the blanks after it. */
 static int take_decimal(const char **p, struct decimal *ret) {
     struct decimal number = { .scale = 1 };
     const char *start = skip_blanks(*p), *at = start;
@@ -66,7 +66,7 @@ static int multiply(const struct decimal *number, uint64_t unit, uint64_t *ret) 
 
 static const char byte_units[] = "KMGTPE";
 
-/* Step over a byte unit at *p: its power of 1024, 0 if there is none or it is `B`. */
+/* Skip a byte unit at *p; returns its power of 1024, 0 if there is none or it is `B`. */
 static unsigned take_byte_unit(const char **p) {
     char c = **p >= 'a' && **p <= 'z' ? (char)(**p - 'a' + 'A') : **p;
     const char *unit = c ? strchr(byte_units, c) : NULL;
@@ -137,7 +137,7 @@ uint64_t units_amount_of(const struct units_amount *amount, uint64_t whole_bytes
     return amount->is_share ? units_share(amount->permyriad, whole_bytes) : amount->bytes;
 }
 
-/* Longest first; of two names the first is the one that is written. */
+/* Longest first; of two names, the first is the one for output. */
 static const struct {
     const char *name;
     uint64_t usec;
@@ -150,7 +150,7 @@ static const struct {
     { "ms", UINT64_C(1000) },        { "us", UINT64_C(1) },
 };
 
-/* Step over a time unit at *p: its microseconds, 0 if it is unknown. */
+/* Skip a time unit at *p; returns its microseconds, 0 if it is unknown. */
 static uint64_t take_time_unit(const char **p) {
     size_t n = 0;
 

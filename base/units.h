@@ -26,12 +26,12 @@ int units_parse_permyriad(uint32_t *ret, const char *text);
 
 /* An amount of memory on a device that is not known yet. */
 struct units_amount {
-    bool is_share;      /* of the whole: `permyriad` counts, else `bytes` */
+    bool is_share;      /* `permyriad` of the whole, otherwise `bytes` */
     uint32_t permyriad; /* 0–10000 */
     uint64_t bytes;
 };
 
-/* Bytes as above, or a percentage; `0.4` alone is refused, because it could be meant as either. */
+/* Bytes as above, or a percentage. `0.4` alone is refused, because it could mean either. */
 int units_parse_amount(struct units_amount *ret, const char *text);
 uint64_t units_amount_of(const struct units_amount *amount, uint64_t whole_bytes);
 
@@ -41,7 +41,7 @@ uint64_t units_share(uint32_t permyriad, uint64_t bytes);
 /* `infinity` as a duration. */
 #define UNITS_FOREVER UINT64_MAX
 
-/* a + b, or UINT64_MAX where that is more than fits: of bytes, and of deadlines. */
+/* a + b, or UINT64_MAX if that overflows: for bytes and deadlines. */
 static inline uint64_t units_add(uint64_t a, uint64_t b) {
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
@@ -52,7 +52,7 @@ static inline uint64_t units_add(uint64_t a, uint64_t b) {
  */
 int units_parse_usec(uint64_t *ret, const char *text);
 
-/* For people, one decimal where it is not whole: `8 GiB`, `1.5 GiB`, `17 B`. Rounded down. */
+/* For people, with one decimal unless it is whole: `8 GiB`, `1.5 GiB`, `17 B`. Rounded down. */
 const char *units_format_bytes(uint64_t bytes, char text[static UNITS_TEXT_SIZE]);
 
 /* The same, rounded up: for an amount that must be enough. */

@@ -5,8 +5,9 @@
  * overlong forms, nothing above U+10FFFF).
  */
 #include <stddef.h>
+#include <stdint.h>
 
-/* Bytes of the character at `p`, of the `n` > 0 that are there; 0: no valid one begins there. */
+/* Length of the character at `text`, of which `n` > 0 bytes are there; 0: it is not valid. */
 static inline size_t utf8_length(const char *text, size_t n) {
     const unsigned char *p = (const unsigned char *)text;
     unsigned char low = 0x80, high = 0xbf; /* limits of the second byte */
@@ -32,5 +33,19 @@ static inline size_t utf8_length(const char *text, size_t n) {
     for (size_t i = 2; i < length; i++)
         if ((p[i] & 0xc0) != 0x80)
             return 0;
+    return length;
+}
+
+/* As utf8_length(), and which character that is. */
+static inline size_t utf8_decode(const char *text, size_t n, uint32_t *ret) {
+    static const unsigned char lead[] = { 0, 0x7f, 0x1f, 0x0f,
+                                          0x07 }; /* its bits in the first byte */
+    const size_t length = utf8_length(text, n);
+
+    if (length == 0)
+        return 0;
+    *ret = (unsigned char)text[0] & lead[length];
+    for (size_t i = 1; i < length; i++)
+        *ret = *ret << 6 | ((unsigned char)text[i] & 0x3f);
     return length;
 }

@@ -23,7 +23,7 @@
 
 #include "base/cleanup.h"
 
-enum kind { KIND_INDEX, KIND_GPU, KIND_MIG };
+enum entry_kind { KIND_INDEX, KIND_GPU, KIND_MIG };
 
 struct parse {
     const struct visible_box *box;
@@ -51,7 +51,7 @@ static bool starts_with(const char *text, size_t n, const char *word) {
     return n >= length && memcmp(text, word, length) == 0;
 }
 
-/* A copy of foreign bytes that a terminal can bear: at most 40 of them, odd ones as \xNN. */
+/* A printable copy of foreign bytes: at most 40 of them, others as \xNN. */
 static const char *printable(const char *text, size_t n, char copy[static 176]) {
     size_t at = 0;
 
@@ -85,7 +85,7 @@ static void fill_order(struct parse *p, bool bus_order) {
     }
 }
 
-/* The instance CUDA takes when a GPU in MIG mode is named: the lowest by its two ids. */
+/* The instance that CUDA uses for a GPU in MIG mode: the lowest by its two ids. */
 static size_t first_mig(const struct visible_box *box, size_t gpu) {
     size_t first = VISIBLE_WHOLE;
 
@@ -106,7 +106,7 @@ static size_t first_mig(const struct visible_box *box, size_t gpu) {
     return first;
 }
 
-/* What naming GPU `gpu` gives; false if it is in MIG mode and has no instance. */
+/* The device that GPU `gpu` stands for; false if it is in MIG mode and has no instance. */
 static bool resolve_gpu(const struct visible_box *box, size_t gpu, struct visible_device *ret) {
     struct visible_device device = { gpu, VISIBLE_WHOLE };
 
@@ -119,7 +119,7 @@ static bool resolve_gpu(const struct visible_box *box, size_t gpu, struct visibl
     return true;
 }
 
-/* NULL if the item names a device, else why not. */
+/* NULL if the item names a device, otherwise the reason why not. */
 static const char *find_index(const struct parse *p, const char *item, size_t n,
                               struct visible_device *ret) {
     bool negative = false;
@@ -136,7 +136,7 @@ static const char *find_index(const struct parse *p, const char *item, size_t n,
         if (value <= VISIBLE_GPUS_MAX) /* larger is out of range already: no overflow */
             value = value * 10 + (uint64_t)(item[i] - '0');
     if (i == digits)
-        return "is no index, and no UUID where indices stand";
+        return "is not an index (UUIDs cannot be mixed with indices)";
     if (negative && value != 0)
         return "is negative";
     if (value >= p->box->n_gpus)
@@ -151,18 +151,18 @@ static const char *find_gpu(const struct parse *p, const char *item, size_t n,
     size_t found = SIZE_MAX;
 
     if (!starts_with(item, n, "GPU-"))
-        return "is no GPU UUID, as the items before it are";
+        return "is not a GPU UUID like the items before it";
     for (size_t i = 0; i < p->box->n_gpus; i++) {
         const char *uuid = p->box->gpus[i].uuid;
 
         if (!uuid || n > strlen(uuid) || memcmp(uuid, item, n) != 0)
             continue;
         if (found != SIZE_MAX)
-            return "is the beginning of more than one GPU's UUID";
+            return "matches the UUIDs of several GPUs";
         found = i;
     }
     if (found == SIZE_MAX)
-        return "is no GPU of this box";
+        return "is not a GPU of this box";
     if (!resolve_gpu(p->box, found, ret))
         return "is a GPU in MIG mode without instances";
     return NULL;
@@ -187,7 +187,7 @@ static const char *find_mig(const struct parse *p, const char *item, size_t n,
     size_t found = SIZE_MAX;
 
     if (!starts_with(item, n, "MIG-"))
-        return "is no MIG device, as the items before it are";
+        return "is not a MIG device like the items before it";
     for (size_t i = 0; i < p->box->n_migs; i++) {
         const struct visible_mig *mig = &p->box->migs[i];
 
@@ -197,32 +197,32 @@ static const char *find_mig(const struct parse *p, const char *item, size_t n,
                     : !mig->uuid || n > strlen(mig->uuid) || memcmp(mig->uuid, item, n) != 0)
             continue;
         if (found != SIZE_MAX)
-            return "is the beginning of more than one MIG device's UUID";
+            return "matches the UUIDs of several MIG devices";
         found = i;
     }
     if (found == SIZE_MAX)
-        return "is no MIG device of this box";
+        return "is not a MIG device of this box";
     *ret = (struct visible_device){ p->box->migs[found].gpu, found };
     return NULL;
 }
 
-/* Add the device to the list; false if it was there. */
+/* Add the device to the list; false if it is there already. */
 static bool add(struct parse *p, const struct visible_device *device) {
     size_t bit = device->mig == VISIBLE_WHOLE ? device->gpu : VISIBLE_GPUS_MAX + device->mig;
 
     if (p->seen[bit / 64] >> bit % 64 & 1)
         return false;
     p->seen[bit / 64] |= UINT64_C(1) << bit % 64;
-    /* Only instances can be more than the array holds, and only the first of them will stay. */
+    /* Only instances can be more than the array holds, and only the first of them will be kept. */
     if (p->list->n_devices < ELEMENTSOF(p->list->devices))
         p->list->devices[p->list->n_devices++] = *device;
     return true;
 }
 
 static void parse_list(struct parse *p, const char *text, size_t length) {
-    enum kind kind = starts_with(text, length, "GPU-")   ? KIND_GPU
-                     : starts_with(text, length, "MIG-") ? KIND_MIG
-                                                         : KIND_INDEX;
+    enum entry_kind kind = starts_with(text, length, "GPU-")   ? KIND_GPU
+                           : starts_with(text, length, "MIG-") ? KIND_MIG
+                                                               : KIND_INDEX;
     struct visible_list *list = p->list;
     const char *why = NULL;
     size_t at = 0, n = 0, number = 0;
@@ -245,7 +245,7 @@ static void parse_list(struct parse *p, const char *text, size_t length) {
             why = "names a device for the second time, which empties the list";
             break;
         }
-        if (!comma || at + n + 1 == length) /* a comma at the very end does no harm */
+        if (!comma || at + n + 1 == length) /* a comma at the very end is harmless */
             return;
     }
     list->cut_at = at;
@@ -256,7 +256,7 @@ static void parse_list(struct parse *p, const char *text, size_t length) {
                  number, printable(text + at, n, copy), why);
 }
 
-/* Without the variable every device is there. */
+/* Without the variable every device is visible. */
 static void list_all(struct parse *p) {
     for (size_t i = 0; i < p->box->n_gpus; i++) {
         struct visible_device device;
@@ -272,8 +272,8 @@ static void keep_one_mig(struct visible_list *list) {
             continue;
         if (list->n_devices > 1 && !list->reason[0])
             snprintf(list->reason, sizeof(list->reason),
-                     "CUDA shows a process one MIG device, and no whole GPU beside it: "
-                     "the first MIG device of the %zu stays",
+                     "CUDA shows a process only one MIG device, and no whole GPU beside it: the "
+                     "first of the %zu MIG devices is used",
                      list->n_devices);
         list->devices[0] = list->devices[i];
         list->n_devices = 1;

@@ -51,7 +51,7 @@ struct visible_box {
     size_t n_migs;
 };
 
-/* The two variables; NULL: not set, which is not the same as empty. */
+/* The two variables; NULL: not set, which differs from empty. */
 struct visible_env {
     const char *devices; /* CUDA_VISIBLE_DEVICES */
     size_t devices_len;
@@ -69,14 +69,16 @@ struct visible_device {
 struct visible_list {
     struct visible_device devices[VISIBLE_GPUS_MAX]; /* [i] is CUDA device i */
     size_t n_devices;
-    size_t cut_at;    /* offset in the text of the item that ended or emptied it, else its length */
-    char reason[224]; /* why devices that were named, or exist, are not in the list; "" if none */
+    size_t cut_at;     /* offset in the text of the item that ended or emptied the list, otherwise
+                          the length */
+    char reason[224];  /* why named or existing devices are not in the list; "" if there is no
+                          reason */
     char warning[128]; /* about CUDA_DEVICE_ORDER; "" if none. Both are printable ASCII */
 };
 
 /* The values as getenv() gives them: NUL-terminated, or NULL. */
 struct visible_env visible_env(const char *devices, const char *order);
 
-/* 0, or -E2BIG, or -EINVAL for a box whose instances name no GPU of it. No text is an error. */
+/* 0; -E2BIG; -EINVAL if an instance of the box names no GPU of it. Every text is valid. */
 int visible_decide(struct visible_list *ret, const struct visible_box *box,
                    const struct visible_env *env);

@@ -16,7 +16,11 @@ set -eu -o pipefail
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=$top/build/bench
 cache=${XDG_CACHE_HOME:-${HOME:-$top/build}/.cache}/allot
-tensorflow=tensorflow-cpu==2.21.0 onnxruntime=onnxruntime==1.31.1 torch=torch==2.9.1
+requirements=$top/scripts/requirements
+# pinned FILE NAME: NAME==VERSION, as a requirement file has it.
+pinned() { sed -n "s/^\($2==[^ ]*\).*/\1/p" "$requirements/$1.txt"; }
+tensorflow=$(pinned allocator-peers tensorflow-cpu) onnxruntime=$(pinned allocator-peers onnxruntime)
+torch=$(pinned allocator-torch torch)
 python=/usr/bin/python3
 [ -x "$python" ] || python=python3
 
@@ -43,7 +47,8 @@ if [ ! -e "$venv/.complete" ]; then
     rm -rf "$venv"
     mkdir -p "$cache"
     "$python" -m venv "$venv"
-    "$venv/bin/pip" install -q --no-cache-dir --no-deps --only-binary :all: "$tensorflow" "$onnxruntime"
+    "$venv/bin/pip" install -q --no-cache-dir --require-hashes --no-deps --only-binary :all: \
+        -r "$requirements/allocator-peers.txt"
     touch "$venv/.complete"
 fi
 site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
@@ -73,7 +78,8 @@ if [ -n "$with_torch" ]; then
         echo "fetching $torch (900 MB)"
         rm -rf "$dir"
         mkdir -p "$dir"
-        "$venv/bin/pip" download -q --no-cache-dir --no-deps --only-binary :all: -d "$dir" "$torch"
+        "$venv/bin/pip" download -q --no-cache-dir --require-hashes --no-deps --only-binary :all: -d "$dir" \
+            -r "$requirements/allocator-torch.txt"
         "$python" - "$dir" <<'END'
 import glob, sys, zipfile
 wheel = zipfile.ZipFile(glob.glob(sys.argv[1] + "/*.whl")[0])

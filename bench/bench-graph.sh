@@ -27,9 +27,7 @@ export GPUSIM_BOX=$tmp/box ALLOT_SIM_DIR=$top/build/bench ALLOT_SOCKET=$tmp/none
 
 pinned=$top/scripts/requirements/graph-peers.txt
 name=venv/graph-peers-$(cache_key "file:$pinned" "$("$python" -VV)")
-cache_entry "TensorFlow and ONNX Runtime (300 MB)" "$name" cache_venv "$pinned" ||
-    die "the wheels of scripts/requirements/graph-peers.txt could not be installed" \
-        "check the network and pip's configuration (pip config list)"
+cache_entry "TensorFlow and ONNX Runtime (300 MB)" "$name" cache_venv "$pinned" || cache_die graph-peers
 : >"$top/build/bench/graph-peers.log"
 "$cache/$name/bin/python" "$top/bench/graph-table.py" "$top/build/bench/graph-allot" \
     "$cache/$name/bin/python" --gpu "$top/build/bench/graph-gpu" --log "$top/build/bench/graph-peers.log" "$@"

@@ -104,7 +104,7 @@ static struct verdict ask_any(struct bench *bench) {
         .priority = (int32_t)pick(bench, 41) - 20,
         .timeout_usec = (3600 + pick(bench, 1000000)) * 1000000,
         .has_choose = true,
-        .choose = (enum choice)pick(bench, 3),
+        .choose = (enum choice)(1 + pick(bench, 3)),
         .devices = devices,
     };
     unsigned first;
@@ -184,7 +184,7 @@ static struct bench *bench_new(unsigned n_waiters) {
     if (broker_new(&bench->broker, &bench->policy, &sink) < 0)
         die("out of memory");
     for (unsigned i = 0; i < N_DEVICES; i++) {
-        struct device device = { .state = DEVICE_READY, .is_present = true };
+        struct device_facts device = { .state = DEVICE_READY, .is_present = true };
 
         device.seen.id.uuid[0] = (uint8_t)i;
         device.seen.index = i;

@@ -124,7 +124,7 @@ static void time_box(void) {
     for (size_t i = 0; i < N_LEASES; i++)
         leases[i] = (struct wire_lease){ .id = i,
                                          .user = "somebody",
-                                         .mode = WIRE_MODE_GROW,
+                                         .mode = LEASE_GROW,
                                          .state = WIRE_LEASE_ACTIVE,
                                          .shares = &share,
                                          .n_shares = 1,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * gpuctl: the command-line tool. One verb per file; a verb's options are one table, from which its
- * parsing, its --help and its completion are made.
+ * gpuctl: the command-line tool. One verb per file. A verb's options are one table, which drives
+ * parsing, --help and completion.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,23 +17,23 @@ enum {
     EXIT_USAGE = 2,
     EXIT_NO_DAEMON = 3, /* allotd does not answer */
     EXIT_REFUSED = 4,   /* denied, not permitted, draining, busy */
-    EXIT_WAITING = 5,   /* the wait timed out, or it would have to wait */
+    EXIT_WAITING = 5,   /* the wait timed out, or the request would have to wait */
     EXIT_NOT_FOUND = 6, /* no such device or lease */
-    EXIT_UNSOUND = 7,   /* doctor found something wrong */
+    EXIT_UNSOUND = 7,   /* doctor found a problem */
 
-    /* Of `run` alone; below these it is the command's own. */
+    /* Of `run` only; other values are the command's own exit status. */
     EXIT_RUN_WAITING = 124,
     EXIT_RUN_FAILED = 125,
     EXIT_RUN_NOT_EXECUTABLE = 126,
     EXIT_RUN_NO_COMMAND = 127,
 };
 
-/* What an option's value or an operand is, for completion. */
+/* The kind of an option's value or an operand, for completion. */
 enum word_kind {
     WORD_ANY,
     WORD_NONE, /* a verb without operands */
     WORD_DEVICE,
-    WORD_DEVICES, /* several, by commas */
+    WORD_DEVICES, /* several, separated by commas */
     WORD_LEASE,
     WORD_USER,
     WORD_FILE,
@@ -43,27 +43,27 @@ enum word_kind {
     WORD_DURATION,
     WORD_SIGNAL,
     WORD_VERB,
-    WORD_CHOICE, /* those of `choices` */
+    WORD_CHOICE, /* one of `choices` */
 };
 
 struct option_def {
-    int id;           /* what option_parser_next() gives, > 0 */
+    int id;           /* what option_parser_next() returns, > 0 */
     char letter;      /* 0: none */
     const char *name; /* without dashes */
     const char
-        *value; /* how --help calls it, "[=SECONDS]" if it may be left out; NULL: takes none */
+        *value; /* what --help calls it, "[=SECONDS]" if it is optional; NULL: takes no value */
     const char *help;
     enum word_kind word;
-    const char *choices; /* for WORD_CHOICE: by blanks */
+    const char *choices; /* for WORD_CHOICE: separated by blanks */
 };
 
-/* What all verbs share; main() fills it, option_parser_next() adds the common options. */
+/* What all verbs share. main() fills it in; option_parser_next() adds the common options. */
 struct gpuctl {
     struct term term;
     enum term_choice colour;
     bool ascii;
-    const char *socket; /* NULL: ALLOT_SOCKET, else the usual place */
-    const char *host;   /* -H; NULL: here */
+    const char *socket; /* NULL: ALLOT_SOCKET, otherwise the default */
+    const char *host;   /* -H; NULL: this host */
     const char *driver; /* which driver to read without a daemon: auto, nvidia, sim */
     char **argv;        /* as main() got it */
 };
@@ -74,11 +74,11 @@ struct verb {
     const char *summary;
     const struct option_def *options;
     size_t n_options;
-    enum word_kind word; /* of its operands */
+    enum word_kind word; /* kind of its operands */
     bool stops;          /* options end at the first operand, which begins a command */
     const char *notes;   /* what --help says after the options */
     int (*run)(struct gpuctl *ctl, int argc,
-               char **argv); /* argv[0] is the verb; the exit status */
+               char **argv); /* argv[0] is the verb; returns the exit status */
 };
 
 #define VERB_OPTIONS(table) .options = table, .n_options = sizeof(table) / sizeof((table)[0])
@@ -111,19 +111,19 @@ extern const struct verb *const verbs[];
 extern const size_t n_verbs;
 const struct verb *verb_find(const char *name);
 
-/* Options of every verb, before or after it. */
+/* Options of every verb, accepted before or after it. */
 extern const struct option_def common_options[];
 extern const size_t n_common_options;
 
-/* One pass over the options of a verb; one at a time, as getopt has it. */
+/* One pass over the options of a verb, one option at a time, like getopt. */
 struct option_parser {
     struct gpuctl *ctl;
     const struct verb *verb;
     int argc;
     char **argv;
-    const char *value; /* of the option just given; NULL: none */
+    const char *value; /* of the current option; NULL: none */
     int first;         /* after the last option: index of the first operand in argv */
-    int status;        /* when option_parser_next() gave < 0: the exit status */
+    int status;        /* if option_parser_next() returned < 0: the exit status */
     bool begun;
 };
 
@@ -136,20 +136,23 @@ void option_parser_init(struct option_parser *options, struct gpuctl *ctl, const
  */
 int option_parser_next(struct option_parser *options);
 
-/* "gpuctl VERB: …" and where to read more; EXIT_USAGE. `verb` may be NULL. */
+/* Print "gpuctl VERB: …" and where to read more; returns EXIT_USAGE. `verb` may be NULL. */
 int gpuctl_complain_usage(const struct verb *verb, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* "gpuctl: …" and `status`. */
+/* Print "gpuctl: …" on stderr, as one line of safe text whatever it quotes. */
+void gpuctl_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The same; returns `status`. */
 int gpuctl_complain(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Whether `text` is a value of --driver. */
 bool option_driver_is_known(const char *text);
 
-void gpuctl_print_help(const struct verb *verb); /* NULL: of gpuctl itself */
+void gpuctl_print_help(const struct verb *verb); /* NULL: for gpuctl itself */
 
-/* Replace this process by gpuctl on ctl->host: argv without -H, `first` as in struct option_parser.
- */
+/* Replace this process by gpuctl on ctl->host, with argv without -H. `first` as in struct
+ * option_parser. */
 int remote_exec(const struct gpuctl *ctl, int argc, char **argv, int first);
 
-/* Candidates for the last of `words` (what follows "gpuctl" on the command line), one a line. */
+/* Print candidates for the last of `words` (what follows "gpuctl" on the command line), one per
+ * line. */
 int complete_words(struct gpuctl *ctl, int n_words, char **words);

@@ -20,7 +20,7 @@ static int run_verb(struct gpuctl *ctl, int argc, char **argv) {
         gpuctl_print_help(verb);
         return EXIT_OK;
     }
-    /* What the shells' completions call; see ctl/completion. */
+    /* The shells' completions call this; see ctl/completion. */
     if (!strcmp(argv[0], "__complete"))
         return complete_words(ctl, argc - 1, argv + 1);
     verb = verb_find(argv[0]);
@@ -42,8 +42,8 @@ int main(int argc, char **argv) {
         status = options.status;
     else
         status = run_verb(&ctl, argc - options.first, argv + options.first);
-    /* A full disk is noticed, not passed over. */
+    /* Report a full disk. */
     if ((fflush(stdout) != 0 || ferror(stdout)) && status == EXIT_OK)
-        status = gpuctl_complain(EXIT_FAILED, "not everything could be written: %m");
+        status = gpuctl_complain(EXIT_FAILED, "the output could not be written completely: %m");
     return status;
 }

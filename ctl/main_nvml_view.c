@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpuctl-bare DRIVER: the box as NVML shows it, on stdout, as GetBox would answer it. gpuctl runs
- * it where allotd does not answer; what went wrong is one line on stderr.
+ * gpuctl-nvml-view DRIVER: print the box as NVML shows it, in the form of GetBox's reply. gpuctl
+ * runs it if allotd does not answer. An error is one line on stderr.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ int main(int argc, char **argv) {
 
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* only gpuctl reads the result */
     if (argc != 2 || driver_choice_parse(&choice, argv[1]) < 0) {
-        fprintf(stderr, "gpuctl-bare is started by gpuctl\n");
+        fprintf(stderr, "gpuctl-nvml-view is an internal part of gpuctl: run gpuctl instead\n");
         return EXIT_FAILURE;
     }
     if (nvml_box_read(&reading, choice, &err) < 0) {

@@ -3,8 +3,8 @@
  * gpuctl-top: the page of ctl/view/top.c on the whole screen, live. `gpuctl top` starts it.
  *
  * The page is printed into memory as for a terminal and drawn from there: its colours become
- * attributes of ncurses, and it can be scrolled. One loop: it reads the box when it is time to, and
- * handles keys otherwise.
+ * attributes of ncurses, and it can be scrolled. One loop reads the box at intervals, and handles
+ * keys in between.
  */
 #include <errno.h>
 #include <locale.h>
@@ -28,13 +28,13 @@ struct screen {
     struct top top;
     struct box_view box_view;
     bool has_box_view;
-    char trouble[512]; /* why there is none */
+    char trouble[512]; /* why the box could not be read */
     char *page;
     size_t page_len;
     unsigned first; /* line of the page at the top of the screen */
     unsigned n_lines;
     uint64_t pause_usec;
-    bool typing; /* the filter is being typed */
+    bool typing; /* the user is typing the filter */
     bool helping;
 };
 
@@ -91,7 +91,7 @@ static void render(struct screen *screen) {
         screen->n_lines += screen->page[i] == '\n';
 }
 
-/* The attributes of the sequences that ctl/view/term.c writes. */
+/* The ncurses attributes for the sequences that ctl/view/term.c writes. */
 static attr_t attributes(const char *sequence) {
     if (!strncmp(sequence, "\033[1;31m", 7))
         return A_BOLD | COLOR_PAIR(3);
@@ -181,7 +181,7 @@ static void type_key(struct screen *screen, int key) {
     }
 }
 
-/* Whether to go on; `*ret_now` asks to read the box at once. */
+/* Whether to go on; `*ret_now`: read the box at once. */
 static bool press_key(struct screen *screen, int key, bool *ret_now) {
     const unsigned rows = LINES > 2 ? LINES - 2 : 1;
 
@@ -234,7 +234,7 @@ static bool press_key(struct screen *screen, int key, bool *ret_now) {
     case KEY_HOME:
         screen->first = 0;
         break;
-    default: /* a resized window among them: it is drawn anew in any case */
+    default: /* includes a resized window: the page is drawn again in any case */
         break;
     }
     return true;
@@ -269,7 +269,8 @@ static void watch(struct screen *screen) {
 static int open_screen(void) {
     if (!newterm(NULL, stdout, stdin))
         return gpuctl_complain(
-            EXIT_FAILED, "the terminal %s is not known here; \"gpuctl status --watch\" needs less",
+            EXIT_FAILED,
+            "the terminal type %s is unknown on this host; use \"gpuctl status --watch\" instead",
             getenv("TERM") ? getenv("TERM") : "(TERM is not set)");
     cbreak();
     noecho();
@@ -287,15 +288,16 @@ static int open_screen(void) {
     return EXIT_OK;
 }
 
-/* gpuctl-top SOCKET DRIVER USEC ASCII: as `gpuctl top` fills them in; an empty socket is the usual.
- */
+/* gpuctl-top SOCKET DRIVER USEC ASCII, as `gpuctl top` calls it; an empty socket means the
+ * default. */
 int main(int argc, char **argv) {
     struct screen screen = { .pause_usec = 2000000 };
     struct allot_error err = {};
     int status;
 
     if (argc != 5 || !option_driver_is_known(argv[2]))
-        return gpuctl_complain(EXIT_USAGE, "gpuctl-top is started by \"gpuctl top\"");
+        return gpuctl_complain(
+            EXIT_USAGE, "gpuctl-top is an internal part of gpuctl: run \"gpuctl top\" instead");
     screen.ctl.driver = argv[2];
     screen.ctl.socket = *argv[1] ? argv[1] : NULL;
     screen.pause_usec = strtoull(argv[3], NULL, 10);

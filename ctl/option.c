@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Options: getopt_long() driven by a verb's table, and the --help that is made of the same table.
+ * Options: getopt_long() driven by a verb's table, and the --help from the same table.
  */
 #include <assert.h>
 #include <getopt.h>
@@ -16,43 +16,56 @@
 enum { COMMON_HELP = 1000, COMMON_HOST, COMMON_SOCKET, COMMON_COLOR, COMMON_ASCII, COMMON_DRIVER };
 
 const struct option_def common_options[] = {
-    { COMMON_HOST, 'H', "host", "HOST", "do it on another host, over ssh: [USER@]HOST[:PORT]" },
+    { COMMON_HOST, 'H', "host", "HOST", "run on another host, over ssh: [USER@]HOST[:PORT]" },
     { COMMON_SOCKET, 0, "socket", "PATH",
       "where allotd listens (ALLOT_SOCKET, /run/allot/io.allot)", WORD_FILE },
     { COMMON_COLOR, 0, "color", "WHEN", "auto, always or never; NO_COLOR is respected", WORD_CHOICE,
       "auto always never" },
-    { COMMON_ASCII, 0, "ascii", NULL, "nothing but ASCII, whatever the locale says" },
-    { COMMON_DRIVER, 0, "driver", "WHICH", "auto, nvidia or sim, for looking without allotd",
+    { COMMON_ASCII, 0, "ascii", NULL, "only ASCII, whatever the locale" },
+    { COMMON_DRIVER, 0, "driver", "WHICH", "auto, nvidia or sim: what to read without allotd",
       WORD_CHOICE, "auto nvidia sim" },
     { COMMON_HELP, 'h', "help", NULL, "this text" },
 };
 const size_t n_common_options = ELEMENTSOF(common_options);
 
-int gpuctl_complain(int status, const char *format, ...) {
+/* A line on stderr, of safe text: messages quote what others wrote. */
+__attribute__((format(printf, 2, 0))) static void say(const char *verb, const char *format,
+                                                      va_list args) {
     cleanup(freep) char *text = NULL;
     cleanup(freep) char *clean = NULL;
+
+    if (vasprintf(&text, format, args) < 0)
+        text = NULL;
+    clean = text_clean(text ? text : "out of memory", true);
+    fflush(stdout);
+    fprintf(stderr, "gpuctl%s%s: %s\n", verb ? " " : "", verb ? verb : "",
+            clean ? clean : "out of memory");
+}
+
+void gpuctl_say(const char *format, ...) {
     va_list args;
 
     va_start(args, format);
-    if (vasprintf(&text, format, args) < 0)
-        text = NULL;
+    say(NULL, format, args);
     va_end(args);
-    fflush(stdout);
-    clean = text_clean(text ? text : "out of memory", true);
-    fprintf(stderr, "gpuctl: %s\n", clean ? clean : "out of memory");
+}
+
+int gpuctl_complain(int status, const char *format, ...) {
+    va_list args;
+
+    va_start(args, format);
+    say(NULL, format, args);
+    va_end(args);
     return status;
 }
 
 int gpuctl_complain_usage(const struct verb *verb, const char *format, ...) {
     va_list args;
 
-    fflush(stdout);
-    fprintf(stderr, "gpuctl%s%s: ", verb ? " " : "", verb ? verb->name : "");
     va_start(args, format);
-    vfprintf(stderr, format, args);
+    say(verb ? verb->name : NULL, format, args);
     va_end(args);
-    fprintf(stderr, "\n\"gpuctl %s%s--help\" says what there is\n", verb ? verb->name : "",
-            verb ? " " : "");
+    fprintf(stderr, "\"gpuctl %s%s--help\" tells more\n", verb ? verb->name : "", verb ? " " : "");
     return EXIT_USAGE;
 }
 
@@ -99,7 +112,8 @@ void gpuctl_print_help(const struct verb *verb) {
     printf("\n\"gpuctl VERB --help\" and gpuctl(1) say more. Without a verb: status.\n");
 }
 
-/* getopt_long()'s tables: the verb's options, then the common ones. More than any verb has. */
+/* Size of getopt_long()'s tables: the verb's options, then the common ones. More than any verb
+ * has. */
 #define OPTIONS_MAX 48
 
 static struct option longs[OPTIONS_MAX + 1];
@@ -143,7 +157,7 @@ static int end(struct option_parser *options, int status) {
     return -1;
 }
 
-/* A letter's definition, or a long option's by its id. */
+/* The definition of an option by its letter, or by its id if it is a long option. */
 static const struct option_def *find(const struct option_parser *options, int c) {
     const struct verb *verb = options->verb;
 
@@ -161,7 +175,7 @@ bool option_driver_is_known(const char *text) {
     return !strcmp(text, "auto") || !strcmp(text, "nvidia") || !strcmp(text, "sim");
 }
 
-/* A common option: done here. < 0: the verb ends. */
+/* Handle a common option. < 0: the verb ends. */
 static int common(struct option_parser *options, int id) {
     struct gpuctl *ctl = options->ctl;
 
@@ -177,18 +191,18 @@ static int common(struct option_parser *options, int id) {
         return 0;
     case COMMON_COLOR:
         if (term_choice_parse(&ctl->colour, optarg) < 0)
-            return end(options,
-                       gpuctl_complain_usage(
-                           options->verb, "--color is auto, always or never, not \"%s\"", optarg));
+            return end(options, gpuctl_complain_usage(
+                                    options->verb,
+                                    "--color must be auto, always or never, not \"%s\"", optarg));
         return 0;
     case COMMON_ASCII:
         ctl->ascii = true;
         return 0;
     default:
         if (!option_driver_is_known(optarg))
-            return end(options, gpuctl_complain_usage(options->verb,
-                                                      "--driver is auto, nvidia or sim, not \"%s\"",
-                                                      optarg));
+            return end(options, gpuctl_complain_usage(
+                                    options->verb,
+                                    "--driver must be auto, nvidia or sim, not \"%s\"", optarg));
         ctl->driver = optarg;
         return 0;
     }
@@ -200,7 +214,7 @@ int option_parser_next(struct option_parser *options) {
 
     if (!options->begun) {
         options->begun = true;
-        optind = 0; /* also forgets what getopt knew of another argv */
+        optind = 0; /* also makes getopt forget another argv */
         opterr = 0;
         prepare(options->verb);
     }
@@ -213,7 +227,7 @@ int option_parser_next(struct option_parser *options) {
         if (c == '?' || c == ':') {
             const char *word = options->argv[optopt && optopt < 256 ? before : optind - 1];
 
-            /* optopt is the letter, the id of a known long option, or 0 for one unknown */
+            /* optopt is the letter, the id of a known long option, or 0 for an unknown one */
             def = optopt ? find(options, optopt) : NULL;
             if (c == ':' && def)
                 return end(options, gpuctl_complain_usage(options->verb, "--%s needs a value: %s",
@@ -224,9 +238,8 @@ int option_parser_next(struct option_parser *options) {
             if (optopt && optopt < 256)
                 return end(options,
                            gpuctl_complain_usage(options->verb, "there is no option -%c", optopt));
-            return end(options,
-                       gpuctl_complain_usage(
-                           options->verb, "there is no option %s, or it could be several", word));
+            return end(options, gpuctl_complain_usage(options->verb,
+                                                      "option %s is unknown or ambiguous", word));
         }
         def = find(options, c);
         if (def->id >= COMMON_HELP) {

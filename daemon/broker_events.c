@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * All of this is called from inside the broker, so nothing here may call it back but to read. What
- * a session is told goes into its buffer and no further: manager_settle() sends it, after the
- * records of the same turn are written.
+ * The broker calls all of this, so nothing here may call it back except to read. Messages for a
+ * session go only into its buffer: manager_settle() sends them, after the records of the same turn
+ * are written.
  */
 #include "daemon/broker_events.h"
 
@@ -12,7 +12,6 @@
 
 #include "daemon/accounts/accounts.h"
 #include "daemon/enforce/eviction.h"
-#include "daemon/enforce/job_survivors.h"
 #include "daemon/manager.h"
 #include "daemon/server/methods.h"
 #include "daemon/server/session.h"
@@ -57,7 +56,7 @@ static void tell_monitors(struct manager *manager, const char *kind, const char 
     varlink_reply_write(&json, WIRE_METHOD_MONITOR, &reply, true);
     list_foreach_safe (session, following, &manager->methods.monitors, in_monitors) {
         if (json.failed)
-            session_drop(session); /* better none than one that misses something */
+            session_drop(session); /* rather no stream than one with a gap */
         else
             session_stream_text(session, json.data, json.len);
     }
@@ -81,6 +80,20 @@ void broker_events_record(struct manager *manager, const struct record *record) 
     manager->unwritten = true;
 }
 
+void broker_events_notice(const struct holder *holder, const struct notice *notice) {
+    struct session *session = holder->cookie;
+    char uuid[GPUID_TEXT_SIZE];
+    struct wire_notice wire = {
+        .kind = notice->kind,
+        .device = notice->device ? gpuid_format(notice->device, uuid) : NULL,
+        .bytes = notice->bytes ? wire_some(notice->bytes) : (struct wire_maybe){ 0 },
+        .text = notice->text,
+    };
+
+    if (session && session->blocked && session->call.method == WIRE_METHOD_ATTACH)
+        session_stream(session, &(struct wire_attach_reply){ .notice = &wire });
+}
+
 /* ---- The broker's callbacks -------------------------------------------------------------------
  */
 
@@ -100,22 +113,7 @@ static void on_moved(void *userdata, void *cookie, uint32_t place, const char *r
 }
 
 static void on_notice(void *userdata, const struct holder *holder, const struct notice *notice) {
-    static const enum wire_notice_kind kinds[] = {
-        [NOTICE_RECALL] = WIRE_NOTICE_RECALL, [NOTICE_IDLE] = WIRE_NOTICE_IDLE,
-        [NOTICE_OVER] = WIRE_NOTICE_OVER,     [NOTICE_DRAINING] = WIRE_NOTICE_DRAINING,
-        [NOTICE_ENDING] = WIRE_NOTICE_ENDING, [NOTICE_LOST] = WIRE_NOTICE_LOST,
-    };
-    struct session *session = holder->cookie;
-    char uuid[GPUID_TEXT_SIZE];
-    struct wire_notice wire = {
-        .kind = kinds[notice->kind],
-        .device = notice->device ? gpuid_format(notice->device, uuid) : NULL,
-        .bytes = notice->bytes ? wire_some(notice->bytes) : (struct wire_maybe){ 0 },
-        .text = notice->text,
-    };
-
-    if (session && session->blocked && session->call.method == WIRE_METHOD_ATTACH)
-        session_stream(session, &(struct wire_attach_reply){ .notice = &wire });
+    broker_events_notice(holder, notice);
 }
 
 static void note_verdict(struct manager *manager, const struct broker_event *event) {
@@ -153,10 +151,11 @@ static void note_event(struct manager *manager, const struct broker_event *event
         accounts_begin(manager->accounts,
                        &(struct accounts_lease){ lease->id, lease->uid, lease->gid,
                                                  lease->name[0] ? lease->name : NULL,
-                                                 policy_lease_mode_name(lease->mode) },
+                                                 words_name(lease_mode_words, lease->mode) },
                        manager_real(manager));
     if (strcmp(event->kind, "ended") == 0)
-        accounts_end(manager->accounts, event->lease, event->text, manager_real(manager));
+        accounts_end(manager->accounts, event->lease, event->uid, event->text,
+                     manager_real(manager));
 }
 
 static void on_event(void *userdata, const struct broker_event *event) {
@@ -200,18 +199,10 @@ static void on_evict(void *userdata, const struct lease *lease) {
     eviction_begin(userdata, lease);
 }
 
-static uint64_t on_lease_of_process(void *userdata, const struct process_id *process) {
-    return job_survivors_lease_of(userdata, process);
-}
-
-static bool on_seek_survivor(void *userdata, const struct lease *lease) {
-    return job_survivors_seek(userdata, lease);
-}
-
-static uint64_t on_spent(void *userdata, uid_t uid) {
+static void on_orphaned(void *userdata, const struct lease *lease) {
     struct manager *manager = userdata;
 
-    return manager->accounts ? accounts_spent(manager->accounts, uid) : 0;
+    manager->job_survivors.is_due = true;
 }
 
 struct broker_sink broker_events_sink(struct manager *manager) {
@@ -224,8 +215,6 @@ struct broker_sink broker_events_sink(struct manager *manager) {
         .record = on_record,
         .charged = on_charged,
         .evict = on_evict,
-        .seek_survivor = on_seek_survivor,
-        .lease_of_process = on_lease_of_process,
-        .spent = on_spent,
+        .orphaned = on_orphaned,
     };
 }

@@ -22,5 +22,8 @@ void broker_events_report(struct manager *manager, int level, const struct log_a
                           const char *kind, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 
+/* Tell the process's own connection, where it has one and listens. */
+void broker_events_notice(const struct holder *holder, const struct notice *notice);
+
 /* A device's record changed (drained, context cost): record it. */
 void broker_events_record(struct manager *manager, const struct record *record);

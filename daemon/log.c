@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * systemd says in JOURNAL_STREAM which file is the journal's: where our stderr is that one, lines
- * go to the journal's own socket with their fields, else they are text on stderr. The journal's
- * socket may refuse us (it is full, or gone): the line then goes to stderr after all.
+ * systemd says in JOURNAL_STREAM which file is the journal's. If our stderr is that file, lines go
+ * to the journal's own socket with their fields; otherwise they are text on stderr. If the
+ * journal's socket refuses a line (it is full, or gone), the line goes to stderr too.
  */
 #include "daemon/log.h"
 
@@ -22,6 +22,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/safe_text.h"
 
 #define LINE_SIZE 2048
 
@@ -117,7 +118,7 @@ bool log_allow(struct log_allowance *allowance, uid_t uid, uint64_t now_usec,
 
 /* ---- Lines ---- */
 
-/* Whether a user could bring about any number of these. */
+/* Whether a user could cause any number of these. */
 static bool is_limited(const struct log_about *about) {
     switch (about->message) {
     case LOG_PLAIN:
@@ -130,18 +131,6 @@ static bool is_limited(const struct log_about *about) {
     default:
         return false;
     }
-}
-
-/* What a stranger put into a line must not move the reader's cursor or begin another line. */
-static void escape(char *ret, size_t size, const char *text) {
-    size_t n = 0;
-
-    for (; *text && n + 5 < size; text++)
-        if ((unsigned char)*text < ' ' || *text == 0x7f)
-            n += (size_t)snprintf(ret + n, size - n, "\\x%02x", (unsigned char)*text);
-        else
-            ret[n++] = *text;
-    ret[n] = '\0';
 }
 
 struct fields {
@@ -229,7 +218,8 @@ void log_line(int level, const struct log_about *about, const char *format, ...)
                  " (%" PRIu64 " more of user %u were left out)", n_dropped, about->uid);
     }
     strcpy(message, "MESSAGE=");
-    escape(message + 8, LINE_SIZE, text);
+    /* What a stranger put into a line must not move the reader's cursor or begin another line. */
+    safe_text_escape(message + 8, LINE_SIZE, text, strlen(text));
     if (!is_journal || !to_journal(level, about, message))
         to_stderr(level, message + 8);
 }
@@ -241,6 +231,7 @@ void log_status(const char *format, ...) {
     va_start(ap, format);
     vsnprintf(text, sizeof(text), format, ap);
     va_end(ap);
-    escape(line, sizeof(line), text); /* a line break would begin another assignment */
+    safe_text_escape(line, sizeof(line), text,
+                     strlen(text)); /* a line break begins an assignment */
     sd_notifyf(0, "STATUS=%s", line);
 }

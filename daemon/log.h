@@ -3,11 +3,11 @@
 /*
  * Log: what the daemon tells its administrator.
  *
- * To the journal with fields where stderr is the journal's, else to stderr as text. One target per
- * process, set in main before the first line; event-loop thread and the accounts' thread may both
- * write. What a user can cause at will is limited per user: a user who floods the log silences no
- * other, and the number of lines left out is told in the next one. What is done to a process (OVER,
- * SIGNALLED, UNMANAGED) and what happens to a device is always told.
+ * To the journal with fields if stderr is the journal's, otherwise to stderr as text. One target
+ * per process, set in main before the first line; the event-loop thread and the accounts' thread
+ * may both write. What a user can cause at will is limited per user: a user who floods the log
+ * silences no other, and the next line says how many were left out. What is done to a process
+ * (OVER, SIGNALLED, UNMANAGED) and what happens to a device is always logged.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -72,7 +72,7 @@ void log_line(int level, const struct log_about *about, const char *format, ...)
 
 /*
  * What `systemctl status allotd` shows beside "active" or "failed", until the next one or the next
- * start; "" for nothing. Says nothing where systemd did not start us.
+ * start; "" for nothing. Does nothing if systemd did not start us.
  */
 void log_status(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

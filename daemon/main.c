@@ -29,6 +29,7 @@ enum {
     OPT_DB,
     OPT_DRIVER,
     OPT_HAND,
+    OPT_READER,
     OPT_CHECK,
     OPT_LOG_LEVEL,
     OPT_VERSION,
@@ -41,6 +42,7 @@ static const struct option options[] = {
     { "db", required_argument, NULL, OPT_DB },
     { "driver", required_argument, NULL, OPT_DRIVER },
     { "hand", required_argument, NULL, OPT_HAND },
+    { "reader", required_argument, NULL, OPT_READER },
     { "check-config", no_argument, NULL, OPT_CHECK },
     { "log-level", required_argument, NULL, OPT_LOG_LEVEL },
     { "help", no_argument, NULL, 'h' },
@@ -59,6 +61,7 @@ static const char help[] =
     "  --db FILE          accounts (" MANAGER_DB ")\n"
     "  --driver WHICH     auto, nvidia or sim (auto: sim where GPUSIM_BOX is set)\n"
     "  --hand SOCKET      connect to allot-hand there, do not start one\n"
+    "  --reader SOCKET    likewise to allot-reader\n"
     "  --check-config     say what is wrong with the configuration, and end\n"
     "  --log-level LEVEL  err, warning, notice, info or debug (info)\n"
     "  -h, --help\n"
@@ -86,8 +89,8 @@ static size_t raise_files(void) {
 
 /*
  * systemd does not try again after a wrong configuration: the administrator sees the mistake in the
- * unit's status, and the clients that wait are told. Any other failure is followed by the next
- * attempt, for which the clients go on waiting.
+ * unit's status, and the waiting clients are told. After any other failure it tries again, and the
+ * clients go on waiting.
  */
 static int give_up(int r, const struct allot_error *err) {
     char reason[sizeof(err->text) + 96];
@@ -98,7 +101,7 @@ static int give_up(int r, const struct allot_error *err) {
         return EXIT_FAILURE;
     }
     log_status("wrong configuration: %s", err->text);
-    snprintf(reason, sizeof(reason), "allotd does not run, its configuration is wrong: %s",
+    snprintf(reason, sizeof(reason), "allotd cannot run, because its configuration is wrong: %s",
              err->text);
     server_refuse_waiting(reason);
     return EXIT_CONFIG;
@@ -134,18 +137,21 @@ int main(int argc, char **argv) {
             break;
         case OPT_DRIVER:
             if (driver_choice_parse(&given.driver, optarg) < 0)
-                return complain_usage("--driver is auto, nvidia or sim, not ", optarg);
+                return complain_usage("--driver must be auto, nvidia or sim, not ", optarg);
             break;
         case OPT_HAND:
             given.hand = optarg;
+            break;
+        case OPT_READER:
+            given.reader = optarg;
             break;
         case OPT_CHECK:
             check = true;
             break;
         case OPT_LOG_LEVEL:
             if (log_level_parse(&level, optarg) < 0)
-                return complain_usage("--log-level is err, warning, notice, info or debug, not ",
-                                      optarg);
+                return complain_usage(
+                    "--log-level must be err, warning, notice, info or debug, not ", optarg);
             break;
         case 'h':
             fputs(help, stdout);
@@ -154,12 +160,12 @@ int main(int argc, char **argv) {
             puts("allotd " ALLOT_VERSION);
             return EXIT_SUCCESS;
         case ':':
-            return complain_usage("what is the argument of ", argv[optind - 1]);
+            return complain_usage("an argument is missing after ", argv[optind - 1]);
         default:
             return complain_usage("no such option: ", argv[optind - 1]);
         }
     if (optind < argc)
-        return complain_usage("one word too many: ", argv[optind]);
+        return complain_usage("unexpected argument: ", argv[optind]);
     if (check)
         return config_check_main(given.config);
 

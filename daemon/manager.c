@@ -30,7 +30,8 @@
 #include "daemon/state/replay.h"
 #include "daemon/state/state.h"
 #include "daemon/server/reload.h"
-#include "daemon/config/user_names.h"
+#include "daemon/config/subuid.h"
+#include "daemon/config/user_database.h"
 #include "daemon/devices/inventory.h"
 #include "daemon/sampling.h"
 #include "daemon/enforce/eviction.h"
@@ -96,7 +97,7 @@ static bool commit(struct manager *manager) {
         return !manager->held_back;
     r = state_commit(manager->state, &err);
     if (r == -ENOMEM && !manager->held_back) {
-        /* That does not pass by waiting; no client was answered, so a new start loses nothing. */
+        /* Waiting does not cure that; no client was answered, so a restart loses nothing. */
         log_line(LOG_ERR, &(struct log_about){ .message = LOG_STATE_FULL }, "%s", err.text);
         sd_event_exit(manager->event, r);
     }
@@ -150,8 +151,11 @@ void manager_settle(struct manager *manager) {
 
         if (broker_deadline(manager->broker) <= now.usec &&
             broker_turn(manager->broker, now) == -ENOMEM)
-            log_line(LOG_WARNING, NULL, "no memory to run the queue: it is tried again");
-        replay_settle(manager, now);
+            log_line(LOG_WARNING, NULL, "out of memory: the queue is run later");
+        if (manager->job_survivors.is_due)
+            job_survivors_settle(manager);
+        if (manager->books_lost)
+            replay_settle(manager, now);
         server_flush(manager->server, commit(manager));
         if (!manager->unwritten && broker_deadline(manager->broker) > now.usec)
             break;
@@ -170,16 +174,26 @@ static int on_turn_timer(sd_event_source *source, uint64_t usec, void *data) {
     return 0;
 }
 
+/* What users with a quota of byte·seconds spent by now. */
+static void tell_spent(struct manager *manager) {
+    uid_t uid;
+
+    for (size_t pos = 0; broker_next_spender(manager->broker, &pos, &uid);)
+        broker_spent_set(manager->broker, uid, accounts_spent(manager->accounts, uid));
+}
+
 static int on_tick(sd_event_source *source, uint64_t usec, void *data) {
     struct manager *manager = data;
     struct moment now = manager_now(manager);
 
     if (manager->accounts)
         accounts_tick(manager->accounts, now.usec, manager_real(manager));
+    tell_spent(manager);
     scope_tick(manager, now);
     call_lease_tick(manager, now);
     eviction_tick(manager, now);
     sampling_tick(manager, now);
+    server_begin_known(manager->server);
     manager_settle(manager);
     sd_event_source_set_time(source, now.usec + TICK_USEC);
     return 0;
@@ -193,14 +207,28 @@ static int on_accounts(sd_event_source *source, int fd, uint32_t events, void *d
     return 0;
 }
 
+static int on_users(sd_event_source *source, int fd, uint32_t events, void *data) {
+    struct manager *manager = data;
+
+    user_database_dispatch(manager->user_database);
+    server_begin_known(manager->server);
+    manager_settle(manager);
+    return 0;
+}
+
 /* ---- Configuration ----------------------------------------------------------------------------
  */
+
+/* Over which byte·seconds count; 0: no user has a quota of them. */
+static uint64_t quota_window(const struct config *config) {
+    return policy_has_spending(&config->policy) ? config->quota_period_usec : 0;
+}
 
 static void apply_config(struct manager *manager) {
     const struct config *config = manager->config;
 
     if (manager->accounts)
-        accounts_configure(manager->accounts, config->retention_usec, config->quota_period_usec);
+        accounts_configure(manager->accounts, config->retention_usec, quota_window(config));
     if (manager->server)
         manager->server->max_per_uid = config->max_connections;
     if (manager->hand)
@@ -212,13 +240,14 @@ int manager_reconfigure(struct manager *manager, struct config *config, struct a
     int r = broker_policy_set(manager->broker, &config->policy, manager_now(manager));
 
     if (r < 0) {
-        /* The queue may not be judged anew for want of memory; the policy is the old one. */
+        /* Memory may not suffice to judge the queue again; the policy is the old one. */
         broker_policy_set(manager->broker, &old->policy, manager_now(manager));
         config_free(config);
-        return error_set(err, r, "no memory for the new configuration");
+        return error_set(err, r, "out of memory");
     }
     manager->config = config;
     apply_config(manager);
+    tell_spent(manager);
     if (config->is_locked != old->is_locked)
         tiers_lock(manager);
     config_free(old);
@@ -264,7 +293,7 @@ void manager_log_failure(void *userdata, int r, const struct hand_answer *answer
 static int on_end(sd_event_source *source, const struct signalfd_siginfo *info, void *data) {
     struct manager *manager = data;
 
-    log_line(LOG_INFO, NULL, "told to end: leases stay, and are there again at the next start");
+    log_line(LOG_INFO, NULL, "told to end: leases are kept, and restored at the next start");
     return sd_event_exit(manager->event, 0);
 }
 
@@ -301,13 +330,13 @@ static int read_config(struct manager *manager, struct allot_error *err) {
 static void open_accounts(struct manager *manager) {
     struct accounts_options options = { .path = manager->options.db,
                                         .retention_usec = manager->config->retention_usec,
-                                        .window_usec = manager->config->quota_period_usec };
+                                        .window_usec = quota_window(manager->config) };
     struct allot_error err = { 0 }, notice = { 0 };
     int r = accounts_open(&manager->accounts, &options, &notice, &err);
 
     if (r < 0) { /* a box without accounts is better than none */
         log_line(LOG_ERR, &(struct log_about){ .message = LOG_ACCOUNTS_LOST },
-                 "%s; nothing is accounted until the daemon is started anew", err.text);
+                 "%s; nothing is accounted until the daemon is restarted", err.text);
         manager->accounts = NULL;
         return;
     }
@@ -318,22 +347,35 @@ static void open_accounts(struct manager *manager) {
                     EPOLLIN, on_accounts, manager);
 }
 
-/* The system's daemon finds the system's hand; a private one starts its own. */
-static const char *hand_socket(const struct manager *manager) {
-    if (manager->options.hand)
-        return manager->options.hand;
-    if (strcmp(manager->options.state_dir, MANAGER_STATE_DIR) == 0 &&
-        access(HAND_SOCKET, F_OK) == 0)
-        return HAND_SOCKET;
-    return NULL;
+static int open_users(struct manager *manager) {
+    int r = user_database_new(&manager->user_database, NULL, SUBUID_FILE);
+
+    return r < 0 ? r
+                 : sd_event_add_io(manager->event, &manager->users_source,
+                                   user_database_fd(manager->user_database), EPOLLIN, on_users,
+                                   manager);
+}
+
+/* The system's daemon finds the system's helpers; a private one starts its own. */
+static struct hand_address helper_address(const struct manager *manager, const char *given,
+                                          const char *program, const char *of_system) {
+    bool is_system = strcmp(manager->options.state_dir, MANAGER_STATE_DIR) == 0;
+
+    return (struct hand_address){
+        .socket = given                                       ? given
+                  : is_system && access(of_system, F_OK) == 0 ? of_system
+                                                              : NULL,
+        .program = program,
+    };
 }
 
 static int start_hand(struct manager *manager, struct allot_error *err) {
+    const struct manager_options *given = &manager->options;
     struct hand_options options = {
         .event = manager->event,
         .driver = manager->driver,
-        .socket = hand_socket(manager),
-        .program = manager->options.hand_program,
+        .hand = helper_address(manager, given->hand, given->hand_program, HAND_SOCKET),
+        .reader = helper_address(manager, given->reader, given->reader_program, HAND_READER_SOCKET),
         .period_usec = manager->config->sample_usec,
         .stale_usec = manager->config->stale_usec,
         .watcher = sampling_watcher(manager),
@@ -394,7 +436,7 @@ int manager_new(struct manager **ret, const struct manager_options *options,
     int r;
 
     if (!manager)
-        return error_set(err, -ENOMEM, "no memory");
+        return error_set(err, -ENOMEM, "out of memory");
     manager->options = *options;
     manager->driver = driver_resolve(&driver);
     manager->own_uid = geteuid();
@@ -408,7 +450,7 @@ int manager_new(struct manager **ret, const struct manager_options *options,
     manager->begun_usec = boot_usec(manager);
 
     if (watch_actions_init(&manager->watch_actions) < 0)
-        return error_set(err, -ENOMEM, "no memory");
+        return error_set(err, -ENOMEM, "out of memory");
     r = sd_event_default(&manager->event);
     if (r < 0)
         return error_set(err, r, "no event loop: %s", strerror(-r));
@@ -422,18 +464,21 @@ int manager_new(struct manager **ret, const struct manager_options *options,
 
     sink = broker_events_sink(manager);
     r = broker_new(&manager->broker, &manager->config->policy, &sink);
-    if (r >= 0)
+    if (r >= 0) {
+        broker_search_as(manager->broker, 0); /* as root, or the hand does it */
         r = sampling_new(manager);
+    }
     if (r >= 0)
-        r = user_names_new(&manager->user_names, NULL);
+        r = open_users(manager);
     if (r >= 0)
         r = reload_new(&manager->reload, manager);
     if (r < 0)
-        return error_set(err, r, "no memory for the books");
+        return error_set(err, r, "out of memory");
     apply_config(manager);
     r = replay_begin(manager, &report, err);
     if (r < 0)
         return r;
+    tell_spent(manager);
     r = start_hand(manager, err);
     if (r < 0)
         return r;
@@ -465,9 +510,8 @@ static bool is_in_the_dark(const struct manager *manager) {
 }
 
 /*
- * Clients that are answered before the box was looked at once hear that it has no devices, or not
- * the tiers that they must have. They wait in the socket's backlog instead, unless the driver
- * hangs.
+ * Clients that are answered before the first look at the box would hear that it has no devices, or
+ * lacks the tiers that they need. So they wait in the socket's backlog, unless the driver hangs.
  */
 static void look_first(struct manager *manager) {
     uint64_t deadline = boot_usec(manager) + FIRST_LOOK_USEC, now;
@@ -478,13 +522,13 @@ static void look_first(struct manager *manager) {
             break; /* told to end */
     if (!manager->sampling.sample)
         log_line(LOG_WARNING, NULL,
-                 "the devices did not answer yet: clients are served without them");
+                 "the devices have not answered yet: clients are served without them");
     sd_event_source_set_enabled(manager->server->accept_source, SD_EVENT_ON);
 }
 
 /*
- * sd_event_loop(), but for its wait, which is the server's: see server.c. Whatever a client's call
- * asked of the loop is armed by the next sd_event_prepare().
+ * Like sd_event_loop(), except that the server waits for events: see server.c. The next
+ * sd_event_prepare() arms whatever a client's call added to the loop.
  */
 static int run_loop(struct manager *manager) {
     int code = 0;
@@ -530,7 +574,7 @@ struct manager *manager_free(struct manager *manager) {
     eviction_list_done(&manager->evictions);
     signal_request_list_done(&manager->signal_requests);
     watch_actions_done(&manager->watch_actions);
-    user_names_free(manager->user_names);
+    user_database_free(manager->user_database);
     reload_free(manager->reload);
     scope_list_done(&manager->scopes);
     job_survivors_done(&manager->job_survivors);
@@ -540,6 +584,7 @@ struct manager *manager_free(struct manager *manager) {
     sd_event_source_disable_unref(manager->turn_timer);
     sd_event_source_disable_unref(manager->tick_timer);
     sd_event_source_disable_unref(manager->accounts_source);
+    sd_event_source_disable_unref(manager->users_source);
     broker_free(manager->broker);
     sampling_free(manager);
     accounts_free(manager->accounts);

@@ -36,7 +36,7 @@
 
 struct accounts;
 struct inventory;
-struct user_names;
+struct user_database;
 struct reload;
 struct server;
 struct session;
@@ -53,9 +53,10 @@ struct manager_options {
     const char *socket;
     const char *state_dir;
     const char *db;
-    const char
-        *hand; /* the hand's socket; NULL: the system's where this is its daemon, else none */
-    const char *hand_program; /* to start where there is no socket; NULL: beside this program */
+    /* Sockets of the helpers; NULL: the system's where this is its daemon, else none. */
+    const char *hand, *reader;
+    /* To start where there is no socket; NULL: beside this program. */
+    const char *hand_program, *reader_program;
     enum driver_choice driver;
     size_t max_files; /* descriptors this process may have */
 };
@@ -81,7 +82,7 @@ struct manager {
     struct methods methods;
     struct sampling sampling;
     struct device_record_list device_records;
-    struct user_names *user_names; /* of users */
+    struct user_database *user_database;
     struct reload *reload;
     struct tiers tiers;
 
@@ -108,7 +109,7 @@ struct manager {
     bool held_back;     /* the last commit failed: nothing is sent until one succeeds */
     bool is_fresh;      /* it began without a state, and nothing points to an earlier one */
     bool books_lost;    /* the state was damaged, and the grace time runs */
-    sd_event_source *turn_timer, *tick_timer, *accounts_source, *signals[4];
+    sd_event_source *turn_timer, *tick_timer, *accounts_source, *users_source, *signals[4];
 };
 
 /*
@@ -125,7 +126,7 @@ int manager_run(struct manager *manager, struct allot_error *err);
 
 /*
  * The end of a turn: run the queue, write the records, and only then send the replies. Everything
- * that changes the broker ends here; inside it, it does nothing.
+ * that changes the broker ends here; a nested call does nothing.
  */
 void manager_settle(struct manager *manager);
 
@@ -146,6 +147,6 @@ int manager_reconfigure(struct manager *manager, struct config *config, struct a
 /* What was found in a configuration, to the log; all but the first error, where that is told. */
 void manager_tell_config(const struct config_report *report);
 
-/* For calls of the hand whose answer only goes to the log. */
+/* For calls of the helpers whose answer only goes to the log. */
 void manager_log_failure(void *userdata, int r, const struct hand_answer *answer,
                          const struct allot_error *err);

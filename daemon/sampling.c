@@ -19,6 +19,7 @@
 #include "daemon/devices/context_cost.h"
 #include "daemon/devices/device_record.h"
 #include "daemon/devices/inventory.h"
+#include "daemon/enforce/job_survivors.h"
 #include "daemon/enforce/tiers.h"
 #include "daemon/enforce/watch_actions.h"
 #include "daemon/server/methods.h"
@@ -28,14 +29,15 @@
 /* ---- Devices ----------------------------------------------------------------------------------
  */
 
-static void on_change(void *userdata, enum inventory_change change, const struct device *device) {
+static void on_change(void *userdata, enum inventory_change change,
+                      const struct device_facts *device) {
     static const struct {
         const char *kind, *text;
         int level;
         enum log_message message;
     } words[] = {
         [INVENTORY_APPEARED] = { "appeared", "is there", LOG_INFO, LOG_PLAIN },
-        [INVENTORY_CHANGED] = { "changed", "is another than it was", LOG_NOTICE, LOG_PLAIN },
+        [INVENTORY_CHANGED] = { "changed", "has changed", LOG_NOTICE, LOG_PLAIN },
         [INVENTORY_LOST] = { "lost", "is lost", LOG_ERR, LOG_DEVICE_LOST },
         [INVENTORY_RETURNED] = { "returned", "is back", LOG_NOTICE, LOG_RESUMED },
         [INVENTORY_DRAINED] = { "drained", "takes no new leases", LOG_WARNING, LOG_DRAINED },
@@ -55,15 +57,14 @@ static void on_change(void *userdata, enum inventory_change change, const struct
         &(struct log_about){ .message = words[change].message, .device = &device->seen.id },
         words[change].kind, "%s (%s) %s%s%s", gpuid_format(&device->seen.id, uuid),
         device->seen.name, words[change].text, device->reason[0] ? ": " : "", device->reason);
-    if (broker_device_set(manager->broker, device, context_cost_bytes(known, &device->seen),
-                          manager_now(manager)) < 0)
-        log_line(LOG_ERR, NULL, "no memory for the books of %s: it is left out", uuid);
+    if (context_cost_enter(manager, known, device, manager_now(manager)) < 0)
+        log_line(LOG_ERR, NULL, "out of memory: %s is left out", uuid);
 }
 
 static void check_device(struct manager *manager, const struct sample_device *seen,
                          struct moment now) {
     struct device_record *known = device_record_get(manager, &seen->id);
-    const struct device *device = inventory_find(manager->inventory, &seen->id);
+    const struct device_facts *device = inventory_find(manager->inventory, &seen->id);
     struct health_decision decision;
 
     if (!known || !device)
@@ -74,8 +75,8 @@ static void check_device(struct manager *manager, const struct sample_device *se
          * Errors that a device has when it is first seen are accepted; those that it got while no
          * daemon ran are not.
          */
-        if (seen->has & SAMPLE_HAS(ecc_uncorrected) && !known->record.has_accepted)
-            device_record_accept_errors(manager, known, seen->ecc_uncorrected);
+        if (READINGS_HAVE(&seen->readings, ecc_uncorrected) && !known->record.has_accepted)
+            device_record_accept_errors(manager, known, seen->readings.ecc_uncorrected);
         if (known->record.drained) {
             inventory_drain(manager->inventory, &seen->id,
                             known->record.by_health ? DRAIN_HEALTH : DRAIN_ADMIN,
@@ -89,8 +90,8 @@ static void check_device(struct manager *manager, const struct sample_device *se
     context_cost_settle(manager, known, device, now);
     if (known->n_accepts > 0) {
         known->n_accepts--;
-        if (seen->has & SAMPLE_HAS(ecc_uncorrected))
-            device_record_accept_errors(manager, known, seen->ecc_uncorrected);
+        if (READINGS_HAVE(&seen->readings, ecc_uncorrected))
+            device_record_accept_errors(manager, known, seen->readings.ecc_uncorrected);
     }
     health_decide_reading(&manager->config->health, seen, known->record.accepted_uncorrected,
                           &decision);
@@ -165,7 +166,8 @@ static unsigned long long lease_of_path(const char *path) {
     return 0;
 }
 
-/* A daemon that begins without a state, and jobs in scopes that only a daemon has made. */
+/* The daemon started without a state, but there are jobs in scopes that only a daemon can have
+ * made. */
 static void look_for_jobs(struct manager *manager, const struct sample *sample) {
     for (size_t i = 0; manager->is_fresh && i < sample->n_processes; i++) {
         unsigned long long lease = lease_of_path(sample->processes[i].cgroup);
@@ -182,6 +184,7 @@ static void look_for_jobs(struct manager *manager, const struct sample *sample) 
 static void on_sampled(void *userdata, const struct sample *sample) {
     struct manager *manager = userdata;
     struct moment now = manager_now(manager);
+    cleanup(freep) uint64_t *leases = NULL;
 
     if (!manager->sampling.sample)
         look_for_jobs(manager, sample);
@@ -189,20 +192,21 @@ static void on_sampled(void *userdata, const struct sample *sample) {
     if (manager->sampling.stale_usec) {
         manager->sampling.stale_usec = 0;
         broker_events_report(manager, LOG_NOTICE, &(struct log_about){ 0 }, "fresh",
-                             "devices are read again");
+                             "devices can be read again");
     }
     tiers_sampled(manager, now);
     if (!manager->sampling.sample)
         device_record_miss_devices(manager, sample);
     if (inventory_update(manager->inventory, sample) < 0) {
-        log_line(LOG_WARNING, NULL, "no memory for a sample: it is left out");
+        log_line(LOG_WARNING, NULL, "out of memory: a sample is left out");
         return;
     }
     for (size_t i = 0; i < sample->n_devices; i++)
         check_device(manager, &sample->devices[i], now);
-    context_cost_measure(manager, sample, now);
-    if (broker_sample(manager->broker, sample, now) < 0)
-        log_line(LOG_WARNING, NULL, "no memory for a sample: charges stay as they were");
+    context_cost_measure(manager, sample);
+    leases = job_survivors_leases(manager, sample);
+    if (broker_sample(manager->broker, sample, leases, now) < 0)
+        log_line(LOG_WARNING, NULL, "out of memory: charges stay as they were");
     keep_sample(manager, sample);
     watch_actions_apply(manager, sample, now);
     manager_settle(manager);
@@ -215,8 +219,7 @@ static void on_stale(void *userdata, uint64_t since_usec, const char *reason) {
     snprintf(manager->sampling.stale_reason, sizeof(manager->sampling.stale_reason), "%s", reason);
     inventory_stale(manager->inventory);
     broker_events_report(manager, LOG_WARNING, &(struct log_about){ .message = LOG_HAND_STUCK },
-                         "stale", "devices cannot be read: %s; what is shown of them is old",
-                         reason);
+                         "stale", "devices cannot be read: %s; the readings shown are old", reason);
     methods_stale(manager, reason);
     manager_settle(manager);
 }
@@ -236,7 +239,7 @@ void sampling_tick(struct manager *manager, struct moment now) {
     manager->sampling.accounts_trouble = trouble;
 
     trouble = !state_is_ready(manager->state, &err);
-    /* Holders that come back cannot be recorded: the grace time begins when they can. */
+    /* Holders that come back cannot be recorded now: the grace time begins when they can. */
     if (trouble && manager->books_lost)
         broker_grace_begin(manager->broker, now);
     if (trouble && !manager->sampling.state_trouble)
@@ -244,7 +247,8 @@ void sampling_tick(struct manager *manager, struct moment now) {
                              "state", "%s", err.text);
     else if (!trouble && manager->sampling.state_trouble)
         broker_events_report(manager, LOG_NOTICE, &(struct log_about){ .message = LOG_STATE_FULL },
-                             "state", "there is room again to record leases: they are given again");
+                             "state",
+                             "there is room again to record leases: allotd grants them again");
     manager->sampling.state_trouble = trouble;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Sampling: what the hand saw of the box goes to the inventory, the broker, health and the watch.
+ * Sampling: what the helpers saw of the box goes to the inventory, the broker, health and the
+ * watch.
  *
  * Part of the manager; event-loop thread only.
  */

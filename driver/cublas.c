@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-/* X(code, name, -errno, text); cublas_check.c asks the compiler that none is missing. */
+/* X(code, name, -errno, text); cublas_check.c lets the compiler check that none is missing. */
 static const struct driver_code codes[] = {
 #define X(code, name, error, text) { code, #name, error, text },
 #include "vendor/cublas_codes.h"
@@ -26,7 +26,7 @@ static const char *since_text(unsigned since, char text[static 32]) {
     return text;
 }
 
-/* Loading is all: what cuBLAS initialises, it does per handle. */
+/* Loading is enough: cuBLAS initialises everything else per handle. */
 static int init(struct driver_object *object, struct allot_error *err) {
     return 0;
 }
@@ -56,7 +56,7 @@ int cublas_open(struct cublas **ret, const struct cuda *cuda, const struct drive
     if (r < 0)
         return r;
     cublas = (struct cublas *)object;
-    /* The object is shared: another thread may be at this, with the same value. */
+    /* The object is shared: another thread may be storing the same value. */
     __atomic_store_n(&cublas->cuda, cuda, __ATOMIC_RELAXED);
     *ret = cublas;
     return 0;

@@ -2,10 +2,11 @@
 #pragma once
 /*
  * cuBLAS: each call as cublas_FIELD(cublas, err, parameters…) for each line of
- * vendor/cublas_calls.h, answering as driver/cuda.h says. Matrices are column-major, as ever there.
+ * vendor/cublas_calls.h, with the results of driver/cuda.h. Matrices are column-major, as always in
+ * BLAS.
  *
  * It belongs to the toolkit, not to the driver, and may be missing: then cublas_open() is -ELIBACC,
- * and the caller uses kernels of its own.
+ * and the caller uses its own kernels.
  */
 #include "base/cleanup.h"
 #include "base/error.h"
@@ -28,7 +29,7 @@ enum cublas_call {
 
 /* Read only. */
 struct cublas {
-    struct driver_object object; /* first */
+    struct driver_object object; /* the first member, as driver_open() requires */
     struct cublas_calls calls;
     const struct cuda *cuda; /* borrowed: names the device in messages */
 };
@@ -39,7 +40,7 @@ int cublas_open(struct cublas **ret, const struct cuda *cuda, const struct drive
 void cublas_close(struct cublas *cublas); /* accepts NULL */
 DEFINE_FREEP(struct cublas, cublas_closep, cublas_close)
 
-/* The slow ends of the calls below. */
+/* The slow paths of the calls below. */
 int cublas_refuse(const struct cublas *cublas, enum cublas_call call, struct allot_error *err);
 int cublas_fail(const struct cublas *cublas, enum cublas_call call, cublasStatus_t code,
                 struct allot_error *err);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Holds our tables against the toolkit's header, where there is one. Only the compiler reads this.
- */
+/* Checks our tables against the toolkit's header, if there is one. Only the compiler reads this. */
 #include <cublas_v2.h>
 
 #include "vendor/cublas_calls.h"
@@ -24,7 +23,7 @@ _Static_assert(sizeof(cublasOperation_t) == sizeof(int) && sizeof(cublasStatus_t
 #include "vendor/cublas_codes.h"
 #undef X
 
-/* No default: the compiler names the code that the header has and our table has not. */
+/* No default: the compiler names the code that the header has and our table lacks. */
 int cublas_check_codes(cublasStatus_t code);
 int cublas_check_codes(cublasStatus_t code) {
     switch (code) {

@@ -8,7 +8,7 @@
 
 #include "base/gpuid.h"
 
-/* X(code, name, -errno, text); cuda_check.c asks the compiler that none is missing. */
+/* X(code, name, -errno, text); cuda_check.c lets the compiler check that none is missing. */
 static const struct driver_code codes[] = {
 #define X(code, name, error, text) { code, #name, error, text },
 #include "driver/cuda_codes.h"
@@ -32,7 +32,7 @@ static const char *since_text(unsigned since, char text[static 32]) {
     return text;
 }
 
-/* cuInit() says "no device" of all these. */
+/* cuInit() reports "no device" for all of these. */
 static int explain_no_device(const struct cuda *cuda, struct allot_error *err) {
     char module[DRIVER_VERSION_SIZE];
 
@@ -144,7 +144,7 @@ bool cuda_can(const struct cuda *cuda, enum cuda_call call) {
     return symbol;
 }
 
-/* The device that `where` stands for, NULL if it is none or cannot be told. */
+/* The name of the device that `where` stands for; NULL if it is none or unknown. */
 static const char *find_name(const struct cuda *cuda, int where, char text[static 32]) {
     CUdevice device = where;
 

@@ -57,7 +57,7 @@ struct cuda_device_name {
 
 /* Read only. */
 struct cuda {
-    struct driver_object object; /* first */
+    struct driver_object object; /* the first member, as driver_open() requires */
     struct cuda_calls calls;
     int version;   /* the newest CUDA this driver can do: 12020 */
     int n_devices; /* visible to this process, at least 1 */
@@ -78,7 +78,7 @@ bool cuda_can(const struct cuda *cuda, enum cuda_call call);
 /* The name of the current context's device, NULL if none is current; `text` is room for it. */
 const char *cuda_device_here(const struct cuda *cuda, char text[static 32]);
 
-/* The slow ends of the calls below. */
+/* The slow paths of the calls below. */
 int cuda_refuse(const struct cuda *cuda, enum cuda_call call, int where, struct allot_error *err);
 int cuda_fail(const struct cuda *cuda, enum cuda_call call, int where, CUresult code,
               struct allot_error *err);

@@ -6,9 +6,9 @@
  * A line is X(needed, since, where, field, symbol, (parameters), (arguments)); X0 is the same for a
  * call without parameters. `since` is the CUDA version that first had the symbol, as CUDA_VERSION
  * counts. `where` is the device that an error of the call concerns: a CUdevice among the
- * parameters, CUDA_HERE for that of the current context, CUDA_NOWHERE. Symbols are the ones that
- * stand in the library: what cuda.h calls cuMemAlloc is cuMemAlloc_v2. cuda_check.c holds each line
- * against the vendor's header.
+ * parameters, CUDA_HERE for that of the current context, CUDA_NOWHERE. Symbols are those of the
+ * library: what cuda.h calls cuMemAlloc is cuMemAlloc_v2. cuda_check.c checks each line against the
+ * vendor's header.
  */
 
 /* clang-format off */
@@ -105,6 +105,9 @@
     X(false, 4000, CUDA_HERE, mem_host_unregister, cuMemHostUnregister, (void *p), (p))            \
     X(false, 3020, CUDA_HERE, mem_host_get_device_pointer, cuMemHostGetDevicePointer_v2,           \
       (CUdeviceptr *pdptr, void *p, unsigned flags), (pdptr, p, flags))                            \
+    X(false, 3020, CUDA_HERE, array_create, cuArrayCreate_v2,                                      \
+      (CUarray *array, const CUDA_ARRAY_DESCRIPTOR *descriptor), (array, descriptor))              \
+    X(false, 2000, CUDA_HERE, array_destroy, cuArrayDestroy, (CUarray array), (array))             \
     X(false, 8000, dst_device, mem_prefetch_async, cuMemPrefetchAsync,                             \
       (CUdeviceptr dev_ptr, size_t count, CUdevice dst_device, CUstream stream),                   \
       (dev_ptr, count, dst_device, stream))                                                        \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Holds our tables against the vendor's header. Only the compiler reads this. */
+/* Checks our tables against the vendor's header. Only the compiler reads this. */
 #define __CUDA_API_VERSION_INTERNAL /* declares each name that the library has, old ones too */
 #include <cuda.h>
 
@@ -15,14 +15,14 @@ CUDA_CALLS(X, X0)
 #undef X
 #undef X0
 
-/* The headers whose codes we know exactly; others may have fewer, or more. */
+/* The headers whose codes we know exactly; others may have fewer or more. */
 #if CUDA_VERSION == 13000 || CUDA_VERSION == 13040
 #define CUDA_CODES_OF_HEADER
 #define X(code, name, error, text) _Static_assert(code == name, #name " has another value");
 #include "driver/cuda_codes.h"
 #undef X
 
-/* No default: the compiler names the code that the header has and our table has not. */
+/* No default: the compiler names the code that the header has and our table lacks. */
 int cuda_check_codes(CUresult code);
 int cuda_check_codes(CUresult code) {
     switch (code) {

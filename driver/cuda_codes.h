@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the CUDA driver may answer: X(code, name, -errno, what is wrong and what to do). No include
- * guard: it is a table, for cuda.c and cuda_check.c. New codes go here, under the CUDA version that
- * brought them, which cuda_check.c needs to know; what is not here is -EIO.
+ * The CUDA driver's codes: X(code, name, -errno, what is wrong and what to do). No include guard:
+ * it is a table, for cuda.c and cuda_check.c. New codes go here, under the CUDA version that
+ * introduced them, which cuda_check.c needs to know. Codes that are not here are -EIO.
  */
 /* clang-format off */
 X(1, CUDA_ERROR_INVALID_VALUE, -EINVAL, "an argument is not valid")
@@ -88,7 +88,7 @@ X(810, CUDA_ERROR_MPS_CLIENT_TERMINATED, -ENOTRECOVERABLE, "the MPS server ended
 X(811, CUDA_ERROR_CDP_NOT_SUPPORTED, -EOPNOTSUPP, "kernels cannot launch kernels on this device")
 X(812, CUDA_ERROR_CDP_VERSION_MISMATCH, -ENOEXEC, "the device code uses another version of launching from kernels")
 X(900, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, -EOPNOTSUPP, "not possible while the stream is captured")
-X(901, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, -EBADFD, "the capture was spoilt by an earlier error")
+X(901, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, -EBADFD, "an earlier error invalidated the capture")
 X(902, CUDA_ERROR_STREAM_CAPTURE_MERGE, -EINVAL, "this would join two captures")
 X(903, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, -EINVAL, "the stream is not captured")
 X(904, CUDA_ERROR_STREAM_CAPTURE_UNJOINED, -EINVAL, "the capture has a fork that was not joined")
@@ -96,7 +96,7 @@ X(905, CUDA_ERROR_STREAM_CAPTURE_ISOLATION, -EINVAL, "the capture depends on wor
 X(906, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, -EINVAL, "the capture depends on the legacy stream")
 X(907, CUDA_ERROR_CAPTURED_EVENT, -EINVAL, "the event was last recorded in a capture")
 X(908, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, -EINVAL, "the capture belongs to another thread")
-X(909, CUDA_ERROR_TIMEOUT, -ETIMEDOUT, "it took longer than it may")
+X(909, CUDA_ERROR_TIMEOUT, -ETIMEDOUT, "it exceeded its time limit")
 X(910, CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, -EINVAL, "the graph cannot be updated to that")
 X(911, CUDA_ERROR_EXTERNAL_DEVICE, -EIO, "a device other than the GPU failed")
 X(912, CUDA_ERROR_INVALID_CLUSTER_SIZE, -EINVAL, "the cluster has a size that is not possible")

@@ -20,7 +20,7 @@
  *
  * Threads: any. A call may hang in the kernel for as long as the driver likes and cannot be
  * interrupted, opening included. A caller that must go on
- * regardless makes its calls in a process that it can abandon, as the daemon does with its hand.
+ * regardless makes its calls in a process that it can abandon, as the daemon does with its reader.
  */
 #include <limits.h>
 #include <pthread.h>
@@ -30,7 +30,8 @@
 #include "base/error.h"
 
 enum driver_choice {
-    DRIVER_AUTO,   /* sim where GPUSIM_BOX is set, else nvidia: never by what happens to work */
+    DRIVER_AUTO,   /* sim if GPUSIM_BOX is set, otherwise nvidia; it never depends on what happens
+                      to work */
     DRIVER_NVIDIA, /* the real one; a simulated library in its place is refused */
     DRIVER_SIM,    /* the simulated box; a real library in its place is refused */
 };
@@ -39,31 +40,32 @@ enum driver_choice {
 int driver_choice_parse(enum driver_choice *ret, const char *text);
 const char *driver_choice_name(enum driver_choice choice);
 
-/* All of it borrowed, and needed only while driver_open() runs. */
+/* All borrowed, and needed only while driver_open() runs. */
 struct driver_options {
     enum driver_choice choice;
     bool has_box;           /* GPUSIM_BOX is set */
-    const char *sim_dir;    /* folder of the simulated libraries; NULL: looked for */
+    const char *sim_dir;    /* folder of the simulated libraries; NULL: search for it */
     const char *nvidia_dir; /* folder of the real ones; NULL: the dynamic linker's search path */
-    const char *proc_dir;   /* where the kernel module shows itself; NULL: /proc/driver/nvidia */
+    const char *proc_dir;   /* where the kernel module reports itself; NULL: /proc/driver/nvidia */
 };
 
 /* The options of a program: `choice`, and GPUSIM_BOX and ALLOT_SIM_DIR from its environment. */
 struct driver_options driver_options_read(enum driver_choice choice);
 
-/* DRIVER_AUTO settled. */
+/* `choice` with DRIVER_AUTO resolved. */
 enum driver_choice driver_resolve(const struct driver_options *options);
 
-/* The symbol by which the simulator's libraries can be told from the vendor's. */
+/* The symbol that distinguishes the simulator's libraries from the vendor's. */
 #define DRIVER_SIM_MARKER "gpusimMarker"
 
 struct driver_symbol {
     const char *name;
-    bool needed;    /* the library is useless without it; else a call to it is -EOPNOTSUPP */
-    unsigned since; /* first version that has it, as `since_text` says; 0: as old as it gets */
+    bool needed;    /* the library is useless without it; otherwise a call to it is -EOPNOTSUPP */
+    unsigned since; /* first version that has it, as `since_text` writes it; 0: older than any in
+                       use */
 };
 
-/* What a vendor's status means here. */
+/* What a vendor's status code means here. */
 struct driver_code {
     int code;
     const char *name;
@@ -77,7 +79,7 @@ struct driver_object;
 struct driver_library {
     const char *name;           /* "NVML" */
     const char *const *sonames; /* in order of preference, NULL at the end */
-    const char *package;        /* what brings it, for people */
+    const char *package;        /* the package that has it, for messages */
     const char *(*since_text)(unsigned since, char text[static 32]); /* "driver 615" */
     const struct driver_symbol *symbols; /* in the order of the pointers in the object */
     size_t n_symbols;
@@ -93,7 +95,7 @@ struct driver_library {
     /* Undo init(): the last user is gone. NULL: nothing to do. */
     void (*done)(struct driver_object *object);
 
-    /* load.c's own */
+    /* used by load.c only */
     pthread_mutex_t lock;
     struct driver_object *first;
     bool is_known, was_forked;
@@ -116,7 +118,7 @@ struct driver_object {
     char version[DRIVER_VERSION_SIZE]; /* of the library, from its file's name; "": it has none */
 };
 
-/* Changes in a forked child, for a cheap look before each call. */
+/* Changes in a forked child; a cheap check before each call. */
 extern unsigned driver_generation;
 
 int driver_open(struct driver_object **ret, struct driver_library *library,
@@ -124,8 +126,8 @@ int driver_open(struct driver_object **ret, struct driver_library *library,
 void driver_close(struct driver_object *object); /* accepts NULL */
 
 /*
- * Why the call of symbol `which` is not made: the object is of another process (-ESTALE), or the
- * library has not that symbol (-EOPNOTSUPP). `where` names the device, may be NULL.
+ * Why the call of symbol `which` is not made: the object belongs to another process (-ESTALE), or
+ * the library lacks that symbol (-EOPNOTSUPP). `where` names the device, may be NULL.
  */
 int driver_refuse(const struct driver_object *object, size_t which, const char *where,
                   struct allot_error *err);
@@ -136,22 +138,22 @@ int driver_fail(const struct driver_object *object, size_t which, const char *wh
 
 /*
  * Whether -errno `r` says that the device or the whole driver is out of reach, not just that one
- * question has no answer: -ENODEV, -ENXIO, -ENOTRECOVERABLE, -ELIBBAD, -EACCES, -ENOTCONN, -ESTALE.
+ * query has no answer: -ENODEV, -ENXIO, -ENOTRECOVERABLE, -ELIBBAD, -EACCES, -ENOTCONN, -ESTALE.
  */
 bool driver_is_gone(int r);
 
 /* Fill object->version. */
 void driver_version_read(struct driver_object *object);
 
-/* What a code means; never NULL, unknown ones have an entry of their own. */
+/* The meaning of a code; never NULL: unknown codes share an entry. */
 const struct driver_code *driver_code_find(const struct driver_library *library, int code);
 
-/* The version of the loaded kernel module, for people; "" if none shows itself. */
+/* The version of the loaded kernel module, for messages; "" if there is none. */
 void driver_module_version(const char *proc_dir, char text[static DRIVER_VERSION_SIZE]);
 
 /*
  * For the tables of calls: a line is X(needed, since, …, field, symbol, (parameters), (arguments)),
- * or X0(…) without the last two where there are no parameters. These take the parentheses off.
+ * or X0(…) without the last two if there are no parameters. These remove the parentheses.
  */
 #define DRIVER_UNPACK(...) __VA_ARGS__
 #define DRIVER_LIKELY(x)   __builtin_expect(!!(x), 1)

@@ -14,42 +14,6 @@
 
 unsigned driver_generation;
 
-int driver_choice_parse(enum driver_choice *ret, const char *text) {
-    for (enum driver_choice choice = DRIVER_AUTO; choice <= DRIVER_SIM; choice++)
-        if (strcmp(text, driver_choice_name(choice)) == 0) {
-            *ret = choice;
-            return 0;
-        }
-    return -EINVAL;
-}
-
-const char *driver_choice_name(enum driver_choice choice) {
-    static const char *const names[] = {
-        [DRIVER_AUTO] = "auto",
-        [DRIVER_NVIDIA] = "nvidia",
-        [DRIVER_SIM] = "sim",
-    };
-
-    return names[choice];
-}
-
-struct driver_options driver_options_read(enum driver_choice choice) {
-    const char *box = secure_getenv("GPUSIM_BOX");
-    const char *dir = secure_getenv("ALLOT_SIM_DIR");
-
-    return (struct driver_options){
-        .choice = choice,
-        .has_box = box && *box,
-        .sim_dir = dir && *dir ? dir : NULL,
-    };
-}
-
-enum driver_choice driver_resolve(const struct driver_options *options) {
-    if (options->choice != DRIVER_AUTO)
-        return options->choice;
-    return options->has_box ? DRIVER_SIM : DRIVER_NVIDIA;
-}
-
 /*
  * The fork rule. A fork() may happen while another thread of the parent holds a library's lock, so
  * the child initialises the locks again. It leaves the objects alone: they may be half built, and
@@ -85,7 +49,7 @@ static void make_known(struct driver_library *library) {
     pthread_mutex_unlock(&known_lock);
 }
 
-/* The folder of the file this code is in, as a program or as part of liballot.so. */
+/* The folder of the file with this code, which is a program or liballot.so. */
 static bool own_dir(char dir[static PATH_MAX]) {
     struct link_map *map = NULL;
     char path[PATH_MAX];
@@ -105,7 +69,8 @@ static int join(char path[static PATH_MAX], const char *dir, const char *name) {
     return n < 0 || n >= PATH_MAX ? -ENAMETOOLONG : 0;
 }
 
-/* Where the simulator's libraries are: as told, in the build tree, or in their package's folder. */
+/* Find the simulator's libraries: in the given folder, in the build tree, or in their package's
+ * folder. */
 static int find_sim(const struct driver_options *options, const char *soname,
                     char path[static PATH_MAX], struct allot_error *err) {
     static const char *const beside[] = { "../sim/lib", "../../sim/lib" };
@@ -126,12 +91,12 @@ static int find_sim(const struct driver_options *options, const char *soname,
     if (join(path, ALLOT_SIM_LIBDIR, soname) == 0 && access(path, R_OK) == 0)
         return 0;
     return error_set(err, -ENOENT,
-                     "the simulator is asked for but %s is neither in the build tree nor in "
-                     "%s: build it, install its package, or set ALLOT_SIM_DIR",
+                     "the simulator was requested, but %s is neither in the build tree nor in %s: "
+                     "build it, install its package, or set ALLOT_SIM_DIR",
                      soname, ALLOT_SIM_LIBDIR);
 }
 
-/* dlopen() the first of the library's names that is there. */
+/* dlopen() the first of the library's names that exists. */
 static int load_file(struct driver_library *library, const struct driver_options *options,
                      void **ret_handle, struct allot_error *err) {
     bool want_sim = driver_resolve(options) == DRIVER_SIM;
@@ -164,15 +129,17 @@ static int load_file(struct driver_library *library, const struct driver_options
         is_sim = dlsym(handle, DRIVER_SIM_MARKER);
         if (is_sim != want_sim) {
             dlclose(handle);
-            return want_sim ? error_set(err, -ELIBBAD,
-                                        "%s is not the simulator's, which is asked for: correct "
-                                        "ALLOT_SIM_DIR",
-                                        name)
-                            : error_set(err, -ELIBBAD,
-                                        "%s is the simulator's, but the real driver is asked for: "
-                                        "take its folder out of LD_LIBRARY_PATH, or ask for the "
-                                        "driver \"sim\" (GPUSIM_BOX is not set)",
-                                        name);
+            return want_sim
+                       ? error_set(
+                             err, -ELIBBAD,
+                             "%s does not belong to the simulator, which was requested: correct "
+                             "ALLOT_SIM_DIR",
+                             name)
+                       : error_set(err, -ELIBBAD,
+                                   "%s is the simulator's, but the real driver was requested: "
+                                   "take its folder out of LD_LIBRARY_PATH, or request the "
+                                   "driver \"sim\" (GPUSIM_BOX is not set)",
+                                   name);
         }
         *ret_handle = handle;
         return 0;
@@ -252,7 +219,7 @@ static int open_locked(struct driver_object **ret, struct driver_library *librar
             *ret = object;
             return 0;
         }
-    /* On failure the handle stays: the next attempt gets it back, and unloading is not safe. */
+    /* On failure keep the handle: the next attempt gets it again, and unloading is not safe. */
     r = make_object(&object, library, handle, options, err);
     if (r < 0)
         return r;
@@ -278,7 +245,7 @@ void driver_close(struct driver_object *object) {
     struct driver_object **link;
 
     if (!object || object->generation != driver_generation)
-        return; /* the parent's: not ours to end */
+        return; /* it is the parent's */
     library = object->library;
     pthread_mutex_lock(&library->lock);
     if (--object->refs == 0) {

@@ -8,7 +8,7 @@
 
 #include "driver/nvml_calls.h"
 
-/* X(code, name, -errno, text); nvml_check.c asks the compiler that none is missing. */
+/* X(code, name, -errno, text); nvml_check.c lets the compiler check that none is missing. */
 static const struct driver_code codes[] = {
 #define X(code, name, error, text) { code, #name, error, text },
 #include "driver/nvml_codes.h"
@@ -32,7 +32,7 @@ static const char *since_text(unsigned since, char text[static 32]) {
     return text;
 }
 
-/* What to add to "the driver is not loaded", which NVML says of several things. */
+/* Add the cause to "the driver is not loaded", which NVML reports for several causes. */
 static int explain_not_loaded(const struct nvml *nvml, struct allot_error *err) {
     char module[DRIVER_VERSION_SIZE];
 
@@ -144,7 +144,7 @@ int nvml_device_count(const struct nvml *nvml, unsigned *ret, struct allot_error
     return 0;
 }
 
-/* "GPU 0 (GPU-9e8d35e3-…)", or what of it is to be had. */
+/* "GPU 0 (GPU-9e8d35e3-…)", or the parts of it that are known. */
 static void fill_label(const struct nvml *nvml, struct nvml_device *device, int index) {
     char uuid[NVML_DEVICE_UUID_V2_BUFFER_SIZE] = "";
     bool has_uuid;
@@ -182,7 +182,7 @@ int nvml_device_find(const struct nvml *nvml, struct nvml_device *ret, const cha
 
     snprintf(device.label, sizeof(device.label), "%.96s", uuid);
     r = nvml_try_device_by_uuid(nvml, &device, err, uuid, &device.handle);
-    if (r == -EINVAL) /* some releases say so for an unknown UUID */
+    if (r == -EINVAL) /* some releases report this for an unknown UUID */
         return error_wrap(err, -ENOENT, "no device of this box");
     if (r < 0)
         return r;
@@ -262,7 +262,7 @@ int nvml_identity_read(const struct nvml *nvml, const struct nvml_device *device
     if (nvml_try_device_vbios(nvml, device, NULL, handle, id.vbios, sizeof(id.vbios)) == 0)
         id.has |= NVML_HAS_VBIOS;
 
-    /* Foreign texts end where we say. */
+    /* Do not trust the driver to terminate its texts. */
     id.uuid[sizeof(id.uuid) - 1] = id.name[sizeof(id.name) - 1] = 0;
     id.serial[sizeof(id.serial) - 1] = id.vbios[sizeof(id.vbios) - 1] = 0;
     *ret = id;

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * NVML: what the driver says about its devices.
+ * NVML: what the driver reports about its devices.
  *
  * Every call returns 0 or -errno and fills `err` (may be NULL) with a sentence that names the call
  * and the device. Results are untouched on failure. A value that the driver does not give is absent
  * (a bit in `has`), never 0. Loading, threads and fork: driver/driver.h. Errors that will not go
  * away by themselves:
  *
- *     -EOPNOTSUPP       neither this device nor a newer attempt will give it (also: driver too old)
+ *     -EOPNOTSUPP       this device cannot do it, or the driver is too old
  *     -ENODEV           no driver, or no device at all
  *     -ENXIO            this device has fallen off the bus
  *     -ENOTRECOVERABLE  this device needs a reset
  *     -ELIBBAD          library and kernel module are of different versions
- *     -EACCES           the device is there and closed to us (device nodes, cgroup)
+ *     -EACCES           the device exists but is closed to us (device nodes, cgroup)
  *     -ESTALE           opened before fork()
  *
  * driver_is_gone() is true for all of these except the first.
@@ -48,7 +48,7 @@ int nvml_system_read(const struct nvml *nvml, struct nvml_system *ret, struct al
 
 /*
  * A device, or a MIG instance: a plain value, valid as long as its struct nvml is open. The handle
- * of an instance dies with the instance and may come back as another one.
+ * of an instance becomes invalid with the instance, and may be reused for another one.
  */
 struct nvml_device {
     struct nvmlDevice_st *handle;
@@ -74,7 +74,7 @@ enum {
     NVML_HAS_CORES = 1 << 6,
 };
 
-/* What does not change while the machine is up. */
+/* What does not change while the machine is running. */
 struct nvml_identity {
     uint32_t has;
     char uuid[96];
@@ -82,7 +82,7 @@ struct nvml_identity {
     struct pci_id pci;   /* of an instance: its GPU's */
     uint32_t pci_device; /* device id << 16 | vendor id */
     uint32_t pci_subsystem;
-    uint32_t index;     /* NVML's, in bus order; no identity: it moves when a GPU is lost */
+    uint32_t index;     /* NVML's, in bus order. Not an identity: it changes when a GPU is lost */
     uint32_t minor;     /* of /dev/nvidiaN, which is not the index */
     uint32_t numa_node; /* nearest memory of the host */
     uint32_t capability_major, capability_minor;

@@ -4,13 +4,13 @@
  * The calls of NVML that Allot makes, and struct nvml around them: for driver/nvml*.c only.
  *
  * A line of the table is X(needed, since, field, symbol, (parameters), (arguments)); X0 is the same
- * for a call without parameters. `since` is the driver release that first had the symbol, 0 where
- * it is older than any driver in use. nvml_check.c holds each line against the vendor's header.
+ * for a call without parameters. `since` is the driver release that first had the symbol, 0 if it
+ * is older than any driver in use. nvml_check.c checks each line against the vendor's header.
  *
  * For each line there is nvml_try_FIELD(nvml, device, err, parameters…), which makes the call and
- * answers 0 or -errno with a text that names the call and the device (NULL: it concerns none).
+ * returns 0 or -errno with a text that names the call and the device (NULL: it concerns none).
  */
-#define NVML_NO_UNVERSIONED_FUNC_DEFS /* names mean what they say */
+#define NVML_NO_UNVERSIONED_FUNC_DEFS /* do not rename functions to newer versions */
 #include <nvml.h>
 #include <string.h>
 
@@ -26,9 +26,7 @@
     X(false, 0, nvml_version, nvmlSystemGetNVMLVersion,                                            \
       (char *version, unsigned length), (version, length))                                         \
     X(false, 418, cuda_version, nvmlSystemGetCudaDriverVersion_v2,                                 \
-      (int *cuda_driver_version), (cuda_driver_version))                                           \
-    X(false, 0, process_name, nvmlSystemGetProcessName,                                            \
-      (unsigned pid, char *name, unsigned length), (pid, name, length))
+      (int *cuda_driver_version), (cuda_driver_version))
 
 #define NVML_CALLS_DEVICE(X, X0)                                                                   \
     X(true, 0, device_count, nvmlDeviceGetCount_v2, (unsigned *device_count), (device_count))      \
@@ -54,119 +52,39 @@
       (nvmlDevice_t device, nvmlPciInfo_t *pci), (device, pci))                                    \
     X(false, 396, device_compute_capability, nvmlDeviceGetCudaComputeCapability,                   \
       (nvmlDevice_t device, int *major, int *minor), (device, major, minor))                       \
-    X(false, 450, device_architecture, nvmlDeviceGetArchitecture,                                  \
-      (nvmlDevice_t device, nvmlDeviceArchitecture_t *arch), (device, arch))                       \
     X(false, 495, device_cores, nvmlDeviceGetNumGpuCores,                                          \
       (nvmlDevice_t device, unsigned *num_cores), (device, num_cores))                             \
-    X(false, 495, device_memory_bus_width, nvmlDeviceGetMemoryBusWidth,                            \
-      (nvmlDevice_t device, unsigned *bus_width), (device, bus_width))                             \
-    X(false, 550, device_numa_node, nvmlDeviceGetNumaNodeId,                                       \
-      (nvmlDevice_t device, unsigned *node), (device, node))                                       \
     X(false, 450, device_memory_affinity, nvmlDeviceGetMemoryAffinity,                             \
       (nvmlDevice_t device, unsigned node_set_size, unsigned long *node_set,                       \
        nvmlAffinityScope_t scope),                                                                 \
-      (device, node_set_size, node_set, scope))                                                    \
-    X(false, 0, device_cpu_affinity, nvmlDeviceGetCpuAffinity,                                     \
-      (nvmlDevice_t device, unsigned cpu_set_size, unsigned long *cpu_set),                        \
-      (device, cpu_set_size, cpu_set))
-
-#define NVML_CALLS_MODE(X, X0)                                                                     \
-    X(false, 0, persistence_mode, nvmlDeviceGetPersistenceMode,                                    \
-      (nvmlDevice_t device, nvmlEnableState_t *mode), (device, mode))                              \
-    X(false, 0, set_persistence_mode, nvmlDeviceSetPersistenceMode,                                \
-      (nvmlDevice_t device, nvmlEnableState_t mode), (device, mode))                               \
-    X(false, 0, compute_mode, nvmlDeviceGetComputeMode,                                            \
-      (nvmlDevice_t device, nvmlComputeMode_t *mode), (device, mode))                              \
-    X(false, 0, set_compute_mode, nvmlDeviceSetComputeMode,                                        \
-      (nvmlDevice_t device, nvmlComputeMode_t mode), (device, mode))                               \
-    X(false, 0, display_active, nvmlDeviceGetDisplayActive,                                        \
-      (nvmlDevice_t device, nvmlEnableState_t *is_active), (device, is_active))                    \
-    X(false, 0, display_mode, nvmlDeviceGetDisplayMode,                                            \
-      (nvmlDevice_t device, nvmlEnableState_t *display), (device, display))                        \
-    X(false, 0, ecc_mode, nvmlDeviceGetEccMode,                                                    \
-      (nvmlDevice_t device, nvmlEnableState_t *current, nvmlEnableState_t *pending),               \
-      (device, current, pending))
+      (device, node_set_size, node_set, scope))
 
 #define NVML_CALLS_READING(X, X0)                                                                  \
     X(true, 0, memory_info, nvmlDeviceGetMemoryInfo,                                               \
       (nvmlDevice_t device, nvmlMemory_t *memory), (device, memory))                               \
     X(false, 510, memory_info_v2, nvmlDeviceGetMemoryInfo_v2,                                      \
       (nvmlDevice_t device, nvmlMemory_v2_t *memory), (device, memory))                            \
-    X(false, 0, bar1_info, nvmlDeviceGetBAR1MemoryInfo,                                            \
-      (nvmlDevice_t device, nvmlBAR1Memory_t *bar1_memory), (device, bar1_memory))                 \
     X(false, 0, utilization, nvmlDeviceGetUtilizationRates,                                        \
       (nvmlDevice_t device, nvmlUtilization_t *utilization), (device, utilization))                \
-    X(false, 0, encoder_utilization, nvmlDeviceGetEncoderUtilization,                              \
-      (nvmlDevice_t device, unsigned *utilization, unsigned *sampling_period_us),                  \
-      (device, utilization, sampling_period_us))                                                   \
-    X(false, 0, decoder_utilization, nvmlDeviceGetDecoderUtilization,                              \
-      (nvmlDevice_t device, unsigned *utilization, unsigned *sampling_period_us),                  \
-      (device, utilization, sampling_period_us))                                                   \
     X(false, 0, temperature, nvmlDeviceGetTemperature,                                             \
       (nvmlDevice_t device, nvmlTemperatureSensors_t sensor_type, unsigned *temp),                 \
       (device, sensor_type, temp))                                                                 \
     X(false, 570, temperature_v, nvmlDeviceGetTemperatureV,                                        \
       (nvmlDevice_t device, nvmlTemperature_t *temperature), (device, temperature))                \
-    X(false, 0, temperature_threshold, nvmlDeviceGetTemperatureThreshold,                          \
-      (nvmlDevice_t device, nvmlTemperatureThresholds_t threshold_type, unsigned *temp),           \
-      (device, threshold_type, temp))                                                              \
-    X(false, 0, fan_speed, nvmlDeviceGetFanSpeed,                                                  \
-      (nvmlDevice_t device, unsigned *speed), (device, speed))                                     \
     X(false, 0, power_usage, nvmlDeviceGetPowerUsage,                                              \
       (nvmlDevice_t device, unsigned *power), (device, power))                                     \
     X(false, 0, power_limit, nvmlDeviceGetEnforcedPowerLimit,                                      \
       (nvmlDevice_t device, unsigned *limit), (device, limit))                                     \
-    X(false, 0, power_limit_range, nvmlDeviceGetPowerManagementLimitConstraints,                   \
-      (nvmlDevice_t device, unsigned *min_limit, unsigned *max_limit),                             \
-      (device, min_limit, max_limit))                                                              \
-    X(false, 390, energy, nvmlDeviceGetTotalEnergyConsumption,                                     \
-      (nvmlDevice_t device, unsigned long long *energy), (device, energy))                         \
     X(false, 0, clock, nvmlDeviceGetClockInfo,                                                     \
       (nvmlDevice_t device, nvmlClockType_t type, unsigned *clock), (device, type, clock))         \
-    X(false, 0, max_clock, nvmlDeviceGetMaxClockInfo,                                              \
-      (nvmlDevice_t device, nvmlClockType_t type, unsigned *clock), (device, type, clock))         \
-    X(false, 0, performance_state, nvmlDeviceGetPerformanceState,                                  \
-      (nvmlDevice_t device, nvmlPstates_t *state), (device, state))                                \
-    X(false, 0, clock_reasons, nvmlDeviceGetCurrentClocksThrottleReasons,                          \
-      (nvmlDevice_t device, unsigned long long *clocks_throttle_reasons),                          \
-      (device, clocks_throttle_reasons))                                                           \
-    X(false, 535, clock_event_reasons, nvmlDeviceGetCurrentClocksEventReasons,                     \
-      (nvmlDevice_t device, unsigned long long *clocks_event_reasons),                             \
-      (device, clocks_event_reasons))                                                              \
-    X(false, 0, pcie_throughput, nvmlDeviceGetPcieThroughput,                                      \
-      (nvmlDevice_t device, nvmlPcieUtilCounter_t counter, unsigned *value),                       \
-      (device, counter, value))                                                                    \
-    X(false, 0, pcie_generation, nvmlDeviceGetCurrPcieLinkGeneration,                              \
-      (nvmlDevice_t device, unsigned *curr_link_gen), (device, curr_link_gen))                     \
-    X(false, 0, pcie_width, nvmlDeviceGetCurrPcieLinkWidth,                                        \
-      (nvmlDevice_t device, unsigned *curr_link_width), (device, curr_link_width))                 \
-    X(false, 0, pcie_max_generation, nvmlDeviceGetMaxPcieLinkGeneration,                           \
-      (nvmlDevice_t device, unsigned *max_link_gen), (device, max_link_gen))                       \
-    X(false, 0, pcie_max_width, nvmlDeviceGetMaxPcieLinkWidth,                                     \
-      (nvmlDevice_t device, unsigned *max_link_width), (device, max_link_width))                   \
-    X(false, 0, pcie_replays, nvmlDeviceGetPcieReplayCounter,                                      \
-      (nvmlDevice_t device, unsigned *value), (device, value))                                     \
     X(false, 0, ecc_errors, nvmlDeviceGetTotalEccErrors,                                           \
       (nvmlDevice_t device, nvmlMemoryErrorType_t error_type, nvmlEccCounterType_t counter_type,   \
        unsigned long long *ecc_counts),                                                            \
       (device, error_type, counter_type, ecc_counts))                                              \
-    X(false, 0, memory_errors, nvmlDeviceGetMemoryErrorCounter,                                    \
-      (nvmlDevice_t device, nvmlMemoryErrorType_t error_type, nvmlEccCounterType_t counter_type,   \
-       nvmlMemoryLocation_t location_type, unsigned long long *count),                             \
-      (device, error_type, counter_type, location_type, count))                                    \
-    X(false, 0, retired_pages, nvmlDeviceGetRetiredPages,                                          \
-      (nvmlDevice_t device, nvmlPageRetirementCause_t cause, unsigned *page_count,                 \
-       unsigned long long *addresses),                                                             \
-      (device, cause, page_count, addresses))                                                      \
-    X(false, 0, retired_pages_pending, nvmlDeviceGetRetiredPagesPendingStatus,                     \
-      (nvmlDevice_t device, nvmlEnableState_t *is_pending), (device, is_pending))                  \
     X(false, 450, remapped_rows, nvmlDeviceGetRemappedRows,                                        \
       (nvmlDevice_t device, unsigned *corr_rows, unsigned *unc_rows, unsigned *is_pending,         \
        unsigned *failure_occurred),                                                                \
-      (device, corr_rows, unc_rows, is_pending, failure_occurred))                                 \
-    X(false, 384, field_values, nvmlDeviceGetFieldValues,                                          \
-      (nvmlDevice_t device, int values_count, nvmlFieldValue_t *values),                           \
-      (device, values_count, values))
+      (device, corr_rows, unc_rows, is_pending, failure_occurred))
 
 #define NVML_CALLS_PROCESS(X, X0)                                                                  \
     X(true, 0, compute_processes_v1, nvmlDeviceGetComputeRunningProcesses,                         \
@@ -199,24 +117,7 @@
     X(false, 375, process_utilization, nvmlDeviceGetProcessUtilization,                            \
       (nvmlDevice_t device, nvmlProcessUtilizationSample_t *utilization,                           \
        unsigned *process_samples_count, unsigned long long last_seen_time_stamp),                  \
-      (device, utilization, process_samples_count, last_seen_time_stamp))                          \
-    X(false, 550, processes_utilization_info, nvmlDeviceGetProcessesUtilizationInfo,               \
-      (nvmlDevice_t device, nvmlProcessesUtilizationInfo_t *proceses_util_info),                   \
-      (device, proceses_util_info))
-
-#define NVML_CALLS_ACCOUNT(X, X0)                                                                  \
-    X(false, 0, accounting_mode, nvmlDeviceGetAccountingMode,                                      \
-      (nvmlDevice_t device, nvmlEnableState_t *mode), (device, mode))                              \
-    X(false, 0, set_accounting_mode, nvmlDeviceSetAccountingMode,                                  \
-      (nvmlDevice_t device, nvmlEnableState_t mode), (device, mode))                               \
-    X(false, 0, accounting_pids, nvmlDeviceGetAccountingPids,                                      \
-      (nvmlDevice_t device, unsigned *count, unsigned *pids), (device, count, pids))               \
-    X(false, 0, accounting_buffer_size, nvmlDeviceGetAccountingBufferSize,                         \
-      (nvmlDevice_t device, unsigned *buffer_size), (device, buffer_size))                         \
-    X(false, 0, accounting_stats, nvmlDeviceGetAccountingStats,                                    \
-      (nvmlDevice_t device, unsigned pid, nvmlAccountingStats_t *stats), (device, pid, stats))     \
-    X(false, 0, clear_accounting_pids, nvmlDeviceClearAccountingPids,                              \
-      (nvmlDevice_t device), (device))
+      (device, utilization, process_samples_count, last_seen_time_stamp))
 
 #define NVML_CALLS_EVENT(X, X0)                                                                    \
     X(false, 0, event_set_create, nvmlEventSetCreate, (nvmlEventSet_t *set), (set))                \
@@ -235,15 +136,11 @@
     X(false, 450, mig_mode, nvmlDeviceGetMigMode,                                                  \
       (nvmlDevice_t device, unsigned *current_mode, unsigned *pending_mode),                       \
       (device, current_mode, pending_mode))                                                        \
-    X(false, 450, is_mig, nvmlDeviceIsMigDeviceHandle,                                             \
-      (nvmlDevice_t device, unsigned *is_mig_device), (device, is_mig_device))                     \
     X(false, 450, max_migs, nvmlDeviceGetMaxMigDeviceCount,                                        \
       (nvmlDevice_t device, unsigned *count), (device, count))                                     \
     X(false, 450, mig_by_index, nvmlDeviceGetMigDeviceHandleByIndex,                               \
       (nvmlDevice_t device, unsigned index, nvmlDevice_t *mig_device),                             \
       (device, index, mig_device))                                                                 \
-    X(false, 450, mig_parent, nvmlDeviceGetDeviceHandleFromMigDeviceHandle,                        \
-      (nvmlDevice_t mig_device, nvmlDevice_t *device), (mig_device, device))                       \
     X(false, 450, gpu_instance_id, nvmlDeviceGetGpuInstanceId,                                     \
       (nvmlDevice_t device, unsigned *id), (device, id))                                           \
     X(false, 450, compute_instance_id, nvmlDeviceGetComputeInstanceId,                             \
@@ -264,18 +161,15 @@
       (device, link, is_active))                                                                   \
     X(false, 0, link_version, nvmlDeviceGetNvLinkVersion,                                          \
       (nvmlDevice_t device, unsigned link, unsigned *version), (device, link, version))            \
-    X(false, 0, link_capability, nvmlDeviceGetNvLinkCapability,                                    \
-      (nvmlDevice_t device, unsigned link, nvmlNvLinkCapability_t capability,                      \
-       unsigned *cap_result),                                                                      \
-      (device, link, capability, cap_result))                                                      \
     X(false, 396, link_remote_pci, nvmlDeviceGetNvLinkRemotePciInfo_v2,                            \
       (nvmlDevice_t device, unsigned link, nvmlPciInfo_t *pci), (device, link, pci))               \
     X(false, 470, link_remote_type, nvmlDeviceGetNvLinkRemoteDeviceType,                           \
       (nvmlDevice_t device, unsigned link, nvmlIntNvLinkDeviceType_t *nv_link_device_type),        \
       (device, link, nv_link_device_type))                                                         \
-    X(false, 0, on_same_board, nvmlDeviceOnSameBoard,                                              \
-      (nvmlDevice_t device1, nvmlDevice_t device2, int *on_same_board),                            \
-      (device1, device2, on_same_board))
+    X(false, 0, pcie_generation, nvmlDeviceGetMaxPcieLinkGeneration,                               \
+      (nvmlDevice_t device, unsigned *max_link_gen), (device, max_link_gen))                       \
+    X(false, 0, pcie_width, nvmlDeviceGetMaxPcieLinkWidth,                                         \
+      (nvmlDevice_t device, unsigned *max_link_width), (device, max_link_width))
 
 #define NVML_CALLS_LIMIT(X, X0)                                                                    \
     X(false, 615, set_memory_limits, nvmlDeviceSetMemoryLimits_v1,                                 \
@@ -286,10 +180,9 @@
 #define NVML_CALLS(X, X0)                                                                          \
     NVML_CALLS_SYSTEM(X, X0)                                                                       \
     NVML_CALLS_DEVICE(X, X0)                                                                       \
-    NVML_CALLS_MODE(X, X0)                                                                         \
+    \
     NVML_CALLS_READING(X, X0)                                                                      \
     NVML_CALLS_PROCESS(X, X0)                                                                      \
-    NVML_CALLS_ACCOUNT(X, X0)                                                                      \
     NVML_CALLS_EVENT(X, X0)                                                                        \
     NVML_CALLS_MIG(X, X0)                                                                          \
     NVML_CALLS_LINK(X, X0)                                                                         \
@@ -312,7 +205,7 @@ enum nvml_call {
 };
 
 struct nvml {
-    struct driver_object object; /* first */
+    struct driver_object object; /* the first member, as driver_open() requires */
     struct nvml_calls calls;
     unsigned release, minor_release; /* 535, 154 of driver 535.154.05; 0: it does not say */
 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Holds our tables against the vendor's header. Only the compiler reads this. */
+/* Checks our tables against the vendor's header. Only the compiler reads this. */
 #include "driver/nvml_calls.h"
 
-/* What is deprecated is still what older drivers have. */
+/* Deprecated calls are still the ones that older drivers have. */
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
 #define X(needed, since, field, symbol, parameters, arguments)                                     \
@@ -19,7 +19,7 @@ NVML_CALLS(X, X0)
 #include "driver/nvml_codes.h"
 #undef X
 
-/* No default: the compiler names the code that the header has and our table has not. */
+/* No default: the compiler names the code that the header has and our table lacks. */
 int nvml_check_codes(nvmlReturn_t code);
 int nvml_check_codes(nvmlReturn_t code) {
     switch (code) {

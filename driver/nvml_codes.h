@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What NVML may answer: X(code, name, -errno, what is wrong and what to do). No include guard: it
- * is a table, for nvml.c and nvml_check.c. New codes go here; what is not here is -EIO.
+ * NVML's codes: X(code, name, -errno, what is wrong and what to do). No include guard: it is a
+ * table, for nvml.c and nvml_check.c. New codes go here; codes that are not here are -EIO.
  */
 /* clang-format off */
 X(1, NVML_ERROR_UNINITIALIZED, -ENOTCONN, "NVML was not initialised, or was shut down")

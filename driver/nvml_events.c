@@ -67,7 +67,7 @@ int nvml_events_add(struct nvml_events *events, const struct nvml_device *device
 int nvml_events_wait(struct nvml_events *events, unsigned timeout_msec, struct nvml_event *ret,
                      struct allot_error *err) {
     const struct nvml *nvml = events->nvml;
-    /* Version 1 leaves the instance ids alone. */
+    /* Version 1 does not set the instance ids. */
     nvmlEventData_t data = { .gpuInstanceId = UINT32_MAX, .computeInstanceId = UINT32_MAX };
     struct nvml_event event;
     int r;

@@ -22,7 +22,7 @@ struct nvml_event {
     enum nvml_event_type type;
     struct nvmlDevice_st *handle; /* of the device, to compare with nvml_device.handle */
     uint64_t data;
-    uint32_t gpu_instance, compute_instance; /* UINT32_MAX: not of one */
+    uint32_t gpu_instance, compute_instance; /* UINT32_MAX: not from an instance */
 };
 
 /* An empty set; `nvml` must outlive it. */

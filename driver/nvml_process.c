@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * NVML's three lists (compute, graphics, MPS) exist in three versions each: records of 16 bytes,
- * and of 24 with the MIG instance from version 2 on. Drivers 535.43 to 535.86 filled version 3 with
- * 32 bytes a record, and 535.98 had no version 3 at all; version 2 is sound in all of them, so the
- * early 535 get that. The buffers are made for 32 bytes in any case: a driver that is wrong about
- * its records must not write past them.
+ * and from version 2 on of 24 with the MIG instance. Drivers 535.43 to 535.86 filled version 3 with
+ * 32 bytes a record, and 535.98 had no version 3 at all. Version 2 works in all of them, so we use
+ * that with the early 535. The buffers have room for 32 bytes a record in any case: a driver that
+ * is wrong about its records must not write past them.
  */
 #include "driver/nvml_process.h"
 
@@ -13,9 +13,9 @@
 #include "driver/nvml_calls.h"
 
 #define RECORD_MAX  32
-#define RECORDS_MAX 65536 /* more processes than that on a GPU are a broken answer */
+#define RECORDS_MAX 65536 /* a GPU with more processes is a broken answer */
 
-/* The first driver of the 535 release whose version 3 can be trusted. */
+/* The first driver of release 535 whose version 3 is right. */
 #define RELEASE_535       535
 #define RELEASE_535_SOUND 98
 
@@ -23,7 +23,8 @@ static bool is_v3_sound(const struct nvml *nvml) {
     return nvml->release != RELEASE_535 || nvml->minor_release >= RELEASE_535_SOUND;
 }
 
-/* Ask for one list in the newest version the library has: as nvmlReturn_t would, but -errno. */
+/* Ask for one list in the newest version that the library has. Returns -errno instead of
+ * nvmlReturn_t. */
 static int ask_list(const struct nvml *nvml, const struct nvml_device *device,
                     enum nvml_process_kind kind, unsigned *n, void *records, size_t *ret_stride,
                     struct allot_error *err) {
@@ -52,14 +53,14 @@ static int ask_list(const struct nvml *nvml, const struct nvml_device *device,
 #undef ASK
 }
 
-/* How many records to try next, where `n` were wanted a moment ago and `room` did not do. */
+/* How many records to try next, if `n` were needed a moment ago and `room` was not enough. */
 static unsigned more_room(unsigned n, unsigned room) {
     if (n >= RECORDS_MAX / 2 || room >= RECORDS_MAX / 2)
         return RECORDS_MAX;
     return MAX(n + n / 4, room * 2);
 }
 
-/* One list in a buffer of its own; asked again as long as it grows meanwhile. */
+/* Read one list into a buffer of its own; try again as long as it grows meanwhile. */
 static int read_list(const struct nvml *nvml, const struct nvml_device *device,
                      enum nvml_process_kind kind, char **ret, unsigned *ret_n, size_t *ret_stride,
                      struct allot_error *err) {
@@ -118,7 +119,8 @@ static struct nvml_process read_record(const char *record, size_t stride,
     return process;
 }
 
-/* Join records of one process (sorted, so they are neighbours): its bytes are the same in each. */
+/* Merge records of the same process (sorted, so they are neighbours), which all have the same
+ * bytes. */
 static size_t join(struct nvml_process *list, size_t n) {
     size_t last = 0;
 
@@ -156,7 +158,7 @@ int nvml_process_list(const struct nvml *nvml, const struct nvml_device *device,
             continue;
         }
         if (r < 0)
-            return r; /* half a list would look like processes that ended */
+            return r; /* half a list would look as if processes had ended */
         n_lists++;
         if (n == 0)
             continue;
@@ -168,7 +170,7 @@ int nvml_process_list(const struct nvml *nvml, const struct nvml_device *device,
             list[total++] = read_record(records + i * stride, stride, kinds[k]);
     }
     if (n_lists == 0)
-        return absent; /* `err` has the last of them */
+        return absent; /* `err` has the last error */
     if (total > 0)
         qsort(list, total, sizeof(*list), compare);
     *ret_n = join(list, total);
@@ -218,57 +220,6 @@ int nvml_process_use_list(const struct nvml *nvml, const struct nvml_device *dev
             .memory = s->memUtil,
             .encoder = s->encUtil,
             .decoder = s->decUtil,
-        };
-    }
-    *ret_n = used;
-    *ret = used > 0 ? TAKE(list) : NULL;
-    return 0;
-}
-
-int nvml_process_set_accounting(const struct nvml *nvml, const struct nvml_device *device, bool on,
-                                struct allot_error *err) {
-    return nvml_try_set_accounting_mode(nvml, device, err, device->handle,
-                                        on ? NVML_FEATURE_ENABLED : NVML_FEATURE_DISABLED);
-}
-
-int nvml_process_list_accounts(const struct nvml *nvml, const struct nvml_device *device,
-                               struct nvml_account **ret, size_t *ret_n, struct allot_error *err) {
-    cleanup(freep) unsigned *pids = NULL;
-    cleanup(freep) struct nvml_account *list = NULL;
-    unsigned n = 0;
-    size_t used = 0;
-    int r;
-
-    r = nvml_try_accounting_buffer_size(nvml, device, err, device->handle, &n);
-    if (r < 0)
-        return r;
-    n = MIN(n, (unsigned)RECORDS_MAX);
-    pids = calloc(n ? n : 1, sizeof(*pids));
-    list = calloc(n ? n : 1, sizeof(*list));
-    if (!pids || !list)
-        return error_set(err, -ENOMEM, "%s: out of memory", device->label);
-    r = nvml_try_accounting_pids(nvml, device, err, device->handle, &n, pids);
-    if (r < 0)
-        return r;
-    for (unsigned i = 0; i < n; i++) {
-        nvmlAccountingStats_t stats;
-
-        r = nvml_try_accounting_stats(nvml, device, err, device->handle, pids[i], &stats);
-        if (driver_is_gone(r))
-            return r;
-        if (r < 0)
-            continue; /* the buffer is a ring: this one was overwritten meanwhile */
-        list[used++] = (struct nvml_account){
-            .pid = pids[i],
-            .is_running = stats.isRunning,
-            .has_gpu_busy = stats.gpuUtilization != (unsigned)NVML_VALUE_NOT_AVAILABLE,
-            .has_memory_busy = stats.memoryUtilization != (unsigned)NVML_VALUE_NOT_AVAILABLE,
-            .has_max_used = stats.maxMemoryUsage != (unsigned long long)NVML_VALUE_NOT_AVAILABLE,
-            .gpu_busy = stats.gpuUtilization,
-            .memory_busy = stats.memoryUtilization,
-            .max_used_bytes = stats.maxMemoryUsage,
-            .active_msec = stats.time,
-            .start_usec = stats.startTime,
         };
     }
     *ret_n = used;

@@ -25,8 +25,8 @@ struct nvml_process {
 };
 
 /*
- * The processes of all kinds, by pid and instance, each once: `*ret` is the caller's to free(),
- * NULL for none. -EOPNOTSUPP if the driver lists none of the kinds.
+ * The processes of all kinds, each once, by pid and instance. The caller frees `*ret`, NULL if
+ * there are none. -EOPNOTSUPP if the driver lists none of the kinds.
  */
 int nvml_process_list(const struct nvml *nvml, const struct nvml_device *device,
                       struct nvml_process **ret, size_t *ret_n, struct allot_error *err);
@@ -39,28 +39,12 @@ struct nvml_process_use {
 };
 
 /*
- * Samples newer than `since_usec` (0: all the driver has kept). Records that the driver leaves
+ * Samples newer than `since_usec` (0: all that the driver has kept). Records that the driver leaves
  * empty or fills with nonsense are left out. `*ret` as above.
  */
 int nvml_process_use_list(const struct nvml *nvml, const struct nvml_device *device,
                           uint64_t since_usec, struct nvml_process_use **ret, size_t *ret_n,
                           struct allot_error *err);
-
-/* What the driver's accounting kept about one process, also after its end. */
-struct nvml_account {
-    uint32_t pid;
-    bool is_running;
-    bool has_gpu_busy, has_memory_busy, has_max_used;
-    uint32_t gpu_busy, memory_busy; /* percent of its lifetime */
-    uint64_t max_used_bytes;
-    uint64_t active_msec; /* 0 while it runs */
-    uint64_t start_usec;  /* CLOCK_REALTIME */
-};
-
-int nvml_process_set_accounting(const struct nvml *nvml, const struct nvml_device *device, bool on,
-                                struct allot_error *err);
-int nvml_process_list_accounts(const struct nvml *nvml, const struct nvml_device *device,
-                               struct nvml_account **ret, size_t *ret_n, struct allot_error *err);
 
 /*
  * The driver's own limit on what the processes of a cgroup may allocate on a device (driver 615 and

@@ -61,27 +61,11 @@ int nvml_topology_list_migs(const struct nvml *nvml, const struct nvml_device *d
         r = read_mig(nvml, device, i, &list[n], err);
         if (driver_is_gone(r))
             return r;
-        n +=
-            r == 0; /* numbers without an instance, and instances that just went, are passed over */
+        n += r == 0; /* skip numbers without an instance, and instances that were just removed */
     }
     *ret_n = n;
     *ret = n > 0 ? TAKE(list) : NULL;
     return 0;
-}
-
-int nvml_topology_gpu_of_mig(const struct nvml *nvml, const struct nvml_device *mig,
-                             struct nvml_device *ret, struct allot_error *err) {
-    char uuid[NVML_DEVICE_UUID_V2_BUFFER_SIZE];
-    nvmlDevice_t handle;
-    int r;
-
-    r = nvml_try_mig_parent(nvml, mig, err, mig->handle, &handle);
-    if (r < 0)
-        return r;
-    r = nvml_try_device_uuid(nvml, mig, err, handle, uuid, sizeof(uuid));
-    if (r < 0)
-        return r;
-    return nvml_device_find(nvml, ret, uuid, err);
 }
 
 int nvml_topology_path(const struct nvml *nvml, const struct nvml_device *a,
@@ -91,7 +75,7 @@ int nvml_topology_path(const struct nvml *nvml, const struct nvml_device *a,
 
     if (r < 0)
         return r;
-    /* NVIDIA left gaps of ten for levels to come: an unknown one is as far as the next known. */
+    /* NVIDIA left gaps of ten for future levels: an unknown level counts as the next known one. */
     *ret = level <= NVML_TOPOLOGY_INTERNAL     ? NVML_PATH_BOARD
            : level <= NVML_TOPOLOGY_SINGLE     ? NVML_PATH_SWITCH
            : level <= NVML_TOPOLOGY_MULTIPLE   ? NVML_PATH_SWITCHES
@@ -124,6 +108,20 @@ int nvml_topology_p2p(const struct nvml *nvml, const struct nvml_device *a,
             bits |= caps[i].bit;
     }
     *ret = bits;
+    return 0;
+}
+
+int nvml_topology_pcie(const struct nvml *nvml, const struct nvml_device *device,
+                       unsigned *ret_generation, unsigned *ret_width, struct allot_error *err) {
+    unsigned generation, width;
+    int r = nvml_try_pcie_generation(nvml, device, err, device->handle, &generation);
+
+    if (r == 0)
+        r = nvml_try_pcie_width(nvml, device, err, device->handle, &width);
+    if (r < 0)
+        return r;
+    *ret_generation = generation;
+    *ret_width = width;
     return 0;
 }
 

@@ -17,17 +17,13 @@ struct nvml_mig {
 };
 
 /*
- * The instances of a GPU, in NVML's order; none if it is not in MIG mode or cannot be. `*ret` is
- * the caller's to free(), NULL for none.
+ * The instances of a GPU, in NVML's order; none if it is not, or cannot be, in MIG mode. The caller
+ * frees `*ret`, NULL if there are none.
  */
 int nvml_topology_list_migs(const struct nvml *nvml, const struct nvml_device *device,
                             struct nvml_mig **ret, size_t *ret_n, struct allot_error *err);
 
-/* The GPU of an instance. */
-int nvml_topology_gpu_of_mig(const struct nvml *nvml, const struct nvml_device *mig,
-                             struct nvml_device *ret, struct allot_error *err);
-
-/* The nearest thing that two GPUs have in common, nearest first. */
+/* The nearest thing that connects two GPUs, nearest first. */
 enum nvml_path {
     NVML_PATH_BOARD,
     NVML_PATH_SWITCH,   /* one PCIe switch */
@@ -47,15 +43,19 @@ enum {
     NVML_P2P_ATOMICS = 1 << 3,
 };
 
-/* What `a` may do in the memory of `b` directly: NVML_P2P_… bits. */
+/* What `a` can do directly in the memory of `b`: NVML_P2P_… bits. */
 int nvml_topology_p2p(const struct nvml *nvml, const struct nvml_device *a,
                       const struct nvml_device *b, uint32_t *ret, struct allot_error *err);
+
+/* The fastest that its slot and the GPU can do: generation 4, 16 lanes. */
+int nvml_topology_pcie(const struct nvml *nvml, const struct nvml_device *device,
+                       unsigned *ret_generation, unsigned *ret_width, struct allot_error *err);
 
 enum nvml_link_end { NVML_END_UNKNOWN, NVML_END_GPU, NVML_END_SWITCH, NVML_END_CPU };
 
 #define NVML_LINKS_MAX 36
 
-/* One NVLink of a GPU that is up. */
+/* An NVLink of a GPU, which is up. */
 struct nvml_link {
     uint32_t number;
     uint32_t version; /* 0: the driver does not say */
@@ -64,7 +64,7 @@ struct nvml_link {
     struct pci_id remote; /* what is at the other end */
 };
 
-/* The links that are up; none where the GPU has no NVLink. */
+/* The links that are up; none if the GPU has no NVLink. */
 int nvml_topology_list_links(const struct nvml *nvml, const struct nvml_device *device,
                              struct nvml_link ret[static NVML_LINKS_MAX], size_t *ret_n,
                              struct allot_error *err);

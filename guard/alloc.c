@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Alloc: memory by pointer: cuMemAlloc in its versions, pitched, managed, and external memory.
+ * Alloc: memory by pointer: cuMemAlloc in all versions, pitched, managed, and external memory.
  *
- * Managed memory is charged in full to the device on which it was requested: all of it may move
- * there. Memory of graphics libraries is charged when CUDA imports it. The calls of CUDA 2 have
- * 32-bit pointers; no driver version that we know can serve them, but a program that calls them is
+ * Managed memory is charged in full to the device on which it was requested, since all of it may
+ * move there. Memory of graphics libraries is charged when CUDA imports it. The calls of CUDA 2
+ * have 32-bit pointers; no driver that we know can serve them, but a program that calls them is
  * charged as well.
  */
 #include "guard/memory.h"
@@ -19,7 +19,7 @@ static uint64_t pitched_size(uint64_t width, uint64_t height) {
     return bytes;
 }
 
-/* What the driver gave is kept under its address. */
+/* Record what the driver gave under its address. */
 static CUresult finish(struct memory_charge *charge, CUresult r, CUdeviceptr pointer) {
     return MEMORY_KEPT(charge, r, TABLE_MEMORY, &pointer, memory_context(), cuMemFree_v2);
 }
@@ -62,7 +62,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flag
                  finish(&charge, r, r == CUDA_SUCCESS ? *dptr : 0));
 }
 
-/* A pointer of a pool may be freed here too. */
+/* A pointer from a pool may be freed here too. */
 static bool lift(struct table_entry *entry, CUdeviceptr pointer) {
     return memory_lift(entry, TABLE_MEMORY, pointer) || memory_lift(entry, TABLE_POOL, pointer);
 }

@@ -31,7 +31,7 @@ static uint64_t shape_bytes(uint64_t width, uint64_t height, uint64_t depth, uin
 
 static uint64_t bytes_of_3d(const CUDA_ARRAY3D_DESCRIPTOR *shape) {
     if (shape->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING))
-        return 0; /* memory is mapped to it, and was charged when its handle was made */
+        return 0; /* its memory is mapped later, and is charged when the handle is made */
     return shape_bytes(shape->Width, shape->Height, shape->Depth,
                        element_bytes(shape->Format, shape->NumChannels));
 }
@@ -74,7 +74,7 @@ CUresult cuArray3DCreate(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR_v1 *sha
 
 MEMORY_GIVES_BACK(cuArrayDestroy, CUarray, TABLE_ARRAY)
 
-/* All levels, each half of the one before. */
+/* All levels; each is half of the one before. */
 static uint64_t mipmap_bytes(const CUDA_ARRAY3D_DESCRIPTOR *first, unsigned levels) {
     uint64_t bytes = 0;
 

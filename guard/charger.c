@@ -37,11 +37,11 @@ static int join(void **ret_seat, allot_lease_notice_fn notice, void *userdata,
 
     if (credit_n_shares() == 0)
         return fail(err, -ENOTCONN,
-                    "the guard could not attach to the lease of this job; what it said on standard "
-                    "error tells why");
+                    "the guard could not attach to the lease of this job; its message on standard "
+                    "error says why");
     seat = calloc(1, sizeof(*seat));
     if (!seat)
-        return fail(err, -ENOMEM, "out of memory for a lease");
+        return fail(err, -ENOMEM, "no host memory for a lease");
     seat->notice = notice;
     seat->userdata = userdata;
     pthread_mutex_lock(&lock);
@@ -113,7 +113,7 @@ static int held(const char *device, uint64_t *ret_bytes, struct allot_error *err
                      : credit_held(share, ret_bytes, err);
 }
 
-/* By its name: ALLOT_CHARGER_SYMBOL. */
+/* liballot finds it by this name: ALLOT_CHARGER_SYMBOL. */
 __attribute__((visibility("default"))) extern const struct allot_charger allot_guard_charger;
 const struct allot_charger allot_guard_charger = {
     .version = ALLOT_CHARGER_VERSION,

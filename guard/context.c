@@ -80,7 +80,7 @@ static CUresult begin_context(struct memory_charge *charge, CUdevice device) {
 
     *charge = (struct memory_charge){ CREDIT_NONE, 0 };
     if (share == CREDIT_REFUSED && credit_n_shares() == 0)
-        return CUDA_ERROR_OUT_OF_MEMORY; /* there is no lease to charge, and it was said why */
+        return CUDA_ERROR_OUT_OF_MEMORY; /* there is no lease to charge; the reason was printed */
     if (share == CREDIT_REFUSED) {
         note(NOTE_REFUSED,
              "device %d is not part of this job's lease: no context can be created on it", device);
@@ -152,7 +152,7 @@ CUresult cuCtxDetach(CUcontext ctx) {
 
     OR_NOT_SUPPORTED(real);
     r = real(ctx);
-    /* Destroyed only if that was its last use: then it is no longer current either. */
+    /* It is destroyed only if that was its last use; then it is no longer current either. */
     if (r == CUDA_SUCCESS && REAL(cuCtxGetCurrent))
         REAL(cuCtxGetCurrent)(&current);
     return current == ctx ? r : end(r, ctx);
@@ -161,12 +161,12 @@ CUresult cuCtxDetach(CUcontext ctx) {
 /* ---- Primary contexts ------------------------------------------------------------------------ */
 
 static pthread_mutex_t primary_lock = PTHREAD_MUTEX_INITIALIZER;
-static CUcontext primaries[DEVICES]; /* that are charged for */
+static CUcontext primaries[DEVICES]; /* those that are charged */
 static struct memory_charge primary_charges[DEVICES];
 
 /*
- * What green contexts of a device were ever called as contexts. Memory that was taken in one is the
- * primary context's and goes with that, however long the green one lived.
+ * The context handles that green contexts of a device ever had. Memory allocated in one belongs to
+ * the primary context and is freed with that, however long the green one lived.
  */
 struct green {
     CUcontext context;
@@ -183,8 +183,8 @@ static bool is_active(CUdevice device) {
            REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && active;
 }
 
-/* Before a call that may make it: charges unless it is there. The lock is held until end_primary.
- */
+/* Before a call that may create the primary context: charge the context unless it exists. Holds the
+ * lock until end_primary. */
 static CUresult begin_primary(struct memory_charge *charge, CUdevice device) {
     *charge = (struct memory_charge){ CREDIT_NONE, 0 };
     pthread_mutex_lock(&primary_lock);
@@ -204,7 +204,8 @@ static void end_primary(struct memory_charge *charge, CUresult r, CUdevice devic
     pthread_mutex_unlock(&primary_lock);
 }
 
-/* Without host memory for it what is not freed stays charged until the process ends. Locked. */
+/* Without host memory for the record, memory that is not freed stays charged until the process
+ * ends. Called with the lock. */
 static void keep_green(CUgreenCtx green, CUdevice device) {
     CUcontext context;
     struct green *more;
@@ -270,7 +271,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice de
     r = begin_primary(&charge, dev);
     if (r == CUDA_SUCCESS)
         r = real(phCtx, desc, dev, flags);
-    /* It retains the primary context; ask for its name, which is free now that it exists. */
+    /* It retains the primary context; get its handle, which costs nothing now that it exists. */
     if (r == CUDA_SUCCESS && charge.share >= 0 &&
         REAL(cuDevicePrimaryCtxRetain)(&context, dev) == CUDA_SUCCESS)
         REAL(cuDevicePrimaryCtxRelease_v2)(dev);
@@ -287,7 +288,7 @@ CUresult cuGreenCtxDestroy(CUgreenCtx hCtx) {
     OR_NOT_SUPPORTED(real);
     r = real(hCtx);
     for (CUdevice device = 0; device < DEVICES;
-         device++) /* it may have been a primary's last use */
+         device++) /* it may have been the last use of a primary context */
         ended_primary(r, device);
     return r;
 }
@@ -306,7 +307,7 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice dev) {
     return ended_primary(real(dev), dev);
 }
 
-/* A reset takes everything along, pools too. */
+/* A reset frees everything, pools too. */
 static CUresult was_reset(CUresult r, CUdevice device) {
     int share;
 
@@ -334,7 +335,7 @@ CUresult cuDevicePrimaryCtxReset(CUdevice dev) {
 /* ---- The heap of kernels' own malloc() ---------------------------------------------------------
  */
 
-/* What the heap is without being asked for lies in the context's cost. */
+/* The context's cost includes the default heap. */
 #define HEAP_DEFAULT (UINT64_C(8) << 20)
 
 static uint64_t heap_size(uint64_t bytes) {
@@ -355,7 +356,7 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
         share = memory_share_here();
     if (share < 0)
         return real(limit, value);
-    /* One charge per context, which goes with it: lifted while it changes. */
+    /* One charge per context, which ends with it; replaced when the size changes. */
     charge = (struct memory_charge){ share, 0 };
     if (memory_lift(&entry, TABLE_HEAP, (uintptr_t)context))
         charge.bytes = entry.bytes;

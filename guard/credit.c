@@ -7,8 +7,12 @@
  *
  * A thread that takes reads `held` again afterwards, and a thread that gives back reads `used`
  * again after lowering `held`. If two race, at least one sees the other and undoes its change. So
- * giving back needs no lock, and must not take one: the thread that reconnects to a restarted
- * daemon also answers recalls, and threads that ask for more wait for exactly that thread.
+ * giving back needs not the lock of the threads that ask, and must not take it: the thread that
+ * reconnects to a restarted daemon also answers recalls, and threads that ask wait for exactly that
+ * thread.
+ *
+ * Until the daemon has answered a return, it counts as held what `held` no longer counts. A growth
+ * that it refuses meanwhile is therefore asked for again after that answer.
  *
  *        0         used              held                       limit
  *        |----------|.................|--------------------------|
@@ -31,12 +35,12 @@
 #include <limits.h>
 #include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -57,11 +61,15 @@
 #define SILENCE_MSEC   10000
 #define RECONNECT_USEC (UINT64_C(30) * 1000 * 1000) /* a daemon is restarted sooner than that */
 
-struct share {
+struct credit_share {
     _Atomic uint64_t used; /* may pass `held` only by credit_force() */
     _Atomic uint64_t held;
-    _Atomic uint64_t reserved; /* declared by the program itself, used or not yet */
-    pthread_mutex_t asking;    /* the daemon for more: one thread at a time */
+    _Atomic uint64_t reserved; /* reserved by the program itself, used or not yet */
+    pthread_mutex_t asking;    /* held while a thread asks the daemon for more */
+    pthread_mutex_t returning; /* of the three below; never held during a call */
+    pthread_cond_t returned;
+    unsigned n_returning; /* threads that may have lowered `held` before the daemon knows */
+    uint64_t n_returns;   /* that have ended */
     uint64_t limit, guaranteed, batch, context;
     uint8_t uuid[16];
     char text[GPUID_TEXT_SIZE];
@@ -79,10 +87,11 @@ struct share {
 static struct {
     pthread_mutex_t attaching;
     struct allot_lease *lease;
-    struct share *shares; /* CREDIT_SHARES_MAX of them; NULL: never attached */
+    struct credit_share *shares; /* CREDIT_SHARES_MAX of them; NULL: never attached */
     int n_shares;
-    uint64_t wait_usec; /* how long a growth may wait; 0: not */
-    int wake;           /* eventfd of the keeper */
+    uint64_t wait_usec; /* how long a growth may wait; 0: not at all */
+    sem_t wake;         /* of the keeper: no descriptor, which the program could close */
+    bool has_keeper;
     _Atomic bool lingering;
     void (*settle)(int share);
     void (*hear)(const struct allot_lease_notice *notice);
@@ -91,10 +100,10 @@ static struct {
         LEASE_CALLS(X)
     } calls;
 #undef X
-} credit = { .attaching = PTHREAD_MUTEX_INITIALIZER, .wake = -1 };
+} credit = { .attaching = PTHREAD_MUTEX_INITIALIZER };
 
 enum { UNASKED = 0, ATTACHED = 1 };
-_Atomic int credit_state; /* of these, or CREDIT_NONE, or CREDIT_REFUSED */
+_Atomic int credit_state; /* one of these, or CREDIT_NONE, or CREDIT_REFUSED */
 
 uint64_t credit_now_msec(void) {
     return clock_usec(CLOCK_MONOTONIC) / 1000;
@@ -112,8 +121,8 @@ static uint64_t pages(uint64_t bytes) {
     return bytes > UINT64_MAX - PAGE ? UINT64_MAX : (bytes + PAGE - 1) / PAGE * PAGE;
 }
 
-/* What may not be given back: in use, or declared. */
-static uint64_t needed(const struct share *share) {
+/* Bytes that must not be given back: in use or reserved. */
+static uint64_t needed(const struct credit_share *share) {
     return MAX(pages(share->used), share->reserved);
 }
 
@@ -127,8 +136,7 @@ void credit_on_notice(void (*hear)(const struct allot_lease_notice *notice)) {
 
 /* ---- The lease ------------------------------------------------------------------------------ */
 
-/* liballot lies beside the guard where both are installed, or in the folder next door of a build.
- */
+/* liballot is installed beside the guard; in a build tree it is in the neighbouring folder. */
 static void *open_client(char *text, size_t size) {
     static const char *const places[] = { "liballot.so.0", "../liballot.so.0",
                                           "../libclient/liballot.so.0" };
@@ -139,7 +147,7 @@ static void *open_client(char *text, size_t size) {
     void *handle;
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    flags |= RTLD_DEEPBIND; /* the sanitizers cannot have it */
+    flags |= RTLD_DEEPBIND; /* the sanitizers do not support it */
 #endif
     if (dladdr(&credit, &info) == 0 || !info.dli_fname)
         return NULL;
@@ -180,8 +188,42 @@ static int load_calls(struct allot_error *err) {
     return 0;
 }
 
-/* Give back what is held and not used, but for `keep` bytes; whether there was something. */
-static bool give_back(struct share *share, uint64_t keep) {
+static void return_begin(struct credit_share *share) {
+    pthread_mutex_lock(&share->returning);
+    share->n_returning++;
+    pthread_mutex_unlock(&share->returning);
+}
+
+static void return_end(struct credit_share *share) {
+    pthread_mutex_lock(&share->returning);
+    share->n_returning--;
+    share->n_returns++;
+    pthread_cond_broadcast(&share->returned);
+    pthread_mutex_unlock(&share->returning);
+}
+
+static uint64_t returns_so_far(struct credit_share *share) {
+    uint64_t n;
+
+    pthread_mutex_lock(&share->returning);
+    n = share->n_returns;
+    pthread_mutex_unlock(&share->returning);
+    return n;
+}
+
+/* Whether a return ended after there were `so_far`; waits for the next one that is under way. */
+static bool await_return(struct credit_share *share, uint64_t so_far) {
+    bool has_ended;
+
+    pthread_mutex_lock(&share->returning);
+    while (share->n_returns == so_far && share->n_returning)
+        pthread_cond_wait(&share->returned, &share->returning);
+    has_ended = share->n_returns != so_far;
+    pthread_mutex_unlock(&share->returning);
+    return has_ended;
+}
+
+static bool give_back_within(struct credit_share *share, uint64_t keep) {
     uint64_t held = share->held, spare;
 
     do {
@@ -197,13 +239,23 @@ static bool give_back(struct share *share, uint64_t keep) {
         return false;
     }
     if (credit.calls.allot_lease_shrink(credit.lease, share->text, spare, NULL) < 0) {
-        share->held += spare; /* not taken: still ours */
+        share->held += spare; /* the daemon did not take them: still ours */
         return false;
     }
     return true;
 }
 
-static struct share *share_of_text(const char *uuid) {
+/* Give back what is held and not used, except `keep` bytes. True if there was something to give. */
+static bool give_back(struct credit_share *share, uint64_t keep) {
+    bool has_given;
+
+    return_begin(share);
+    has_given = give_back_within(share, keep);
+    return_end(share);
+    return has_given;
+}
+
+static struct credit_share *share_of_text(const char *uuid) {
     for (int i = 0; i < credit.n_shares; i++)
         if (strcmp(credit.shares[i].text, uuid) == 0)
             return &credit.shares[i];
@@ -212,18 +264,17 @@ static struct share *share_of_text(const char *uuid) {
 
 static void on_notice(void *userdata, const struct allot_lease_notice *notice) {
     (void)userdata;
-    /* First the program, which may give back what it declared. */
+    /* Tell the program first: it may give back what it reserved. */
     if (credit.hear)
         credit.hear(notice);
     if (notice->event == ALLOT_LEASE_RECALL) {
-        struct share *share = notice->device ? share_of_text(notice->device) : NULL;
+        struct credit_share *share = notice->device ? share_of_text(notice->device) : NULL;
 
         if (!share || credit_state != ATTACHED)
             return;
         if (credit.settle)
             credit.settle((int)(share - credit.shares));
-        if (!give_back(share,
-                       0)) /* having nothing to give is an answer too: the daemon waits for it */
+        if (!give_back(share, 0)) /* even with nothing to give, answer: the daemon waits for it */
             credit.calls.allot_lease_shrink(credit.lease, share->text, 0, NULL);
     } else if (notice->event == ALLOT_LEASE_ENDING || notice->event == ALLOT_LEASE_LOST) {
         note(NOTE_DAEMON, "%s", notice->text);
@@ -233,10 +284,7 @@ static void on_notice(void *userdata, const struct allot_lease_notice *notice) {
 static void *keep(void *unused) {
     (void)unused;
     for (;;) {
-        struct pollfd poll_fd = { .fd = credit.wake, .events = POLLIN };
-        uint64_t count;
-
-        if (poll(&poll_fd, 1, -1) < 0 || read(credit.wake, &count, sizeof(count)) < 0)
+        if (sem_wait(&credit.wake) < 0)
             continue;
         poll(NULL, 0, LINGER_MSEC);
         credit.lingering = false;
@@ -251,33 +299,29 @@ static void start_keeper(void) {
     pthread_attr_t attributes;
     pthread_t thread;
 
-    credit.wake = eventfd(0, EFD_CLOEXEC);
-    if (credit.wake < 0)
-        return; /* then credits go back by recall alone */
+    sem_init(&credit.wake, 0, 0);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    if (pthread_create(&thread, &attributes, keep, NULL) != 0) {
-        close(credit.wake);
-        credit.wake = -1;
-    }
+    /* Without it, credits go back by recall alone. */
+    credit.has_keeper = pthread_create(&thread, &attributes, keep, NULL) == 0;
     pthread_attr_destroy(&attributes);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 static int make_room(struct allot_error *err) {
-    const size_t size = CREDIT_SHARES_MAX * sizeof(struct share);
-    struct share *shares;
+    const size_t size = CREDIT_SHARES_MAX * sizeof(struct credit_share);
+    struct credit_share *shares;
 
     if (credit.shares)
         return 0;
     shares = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (shares == MAP_FAILED) {
-        snprintf(err->text, sizeof(err->text), "out of memory for the shares of a lease");
+        snprintf(err->text, sizeof(err->text), "no host memory for the shares of a lease");
         return -ENOMEM;
     }
-    madvise(shares, size, MADV_WIPEONFORK); /* kernels before 4.14 have it not */
+    madvise(shares, size, MADV_WIPEONFORK); /* kernels before 4.14 do not have it */
     credit.shares = shares;
     return 0;
 }
@@ -288,7 +332,7 @@ static void learn_shares(void) {
 
     credit.n_shares = 0;
     for (size_t i = 0; i < n && i < CREDIT_SHARES_MAX; i++) {
-        struct share *share = &credit.shares[credit.n_shares];
+        struct credit_share *share = &credit.shares[credit.n_shares];
         struct gpuid id;
         uint64_t batch;
 
@@ -299,6 +343,9 @@ static void learn_shares(void) {
         batch = shares[i].limit_bytes / 64 / PAGE * PAGE;
         share->batch = MAX(MIN(batch, BATCH_MAX), BATCH_MIN);
         pthread_mutex_init(&share->asking, NULL);
+        pthread_mutex_init(&share->returning, NULL);
+        pthread_cond_init(&share->returned, NULL);
+        share->n_returning = 0;
         share->limit = shares[i].limit_bytes;
         share->guaranteed = shares[i].guaranteed_bytes;
         share->context = shares[i].context_bytes;
@@ -337,15 +384,13 @@ fail:
     credit_state = CREDIT_REFUSED;
 }
 
-/* The child of a fork holds nothing; its parent's threads, locks and connections are not its own.
- */
+/* The child of a fork holds nothing; the parent's threads, locks and connections are not the
+ * child's. */
 static void after_fork(void) {
     pthread_mutex_init(&credit.attaching, NULL);
     if (credit.lease)
         credit.lease = credit.calls.allot_lease_free(credit.lease);
-    if (credit.wake >= 0)
-        close(credit.wake);
-    credit.wake = -1;
+    credit.has_keeper = false;
     credit.lingering = false;
     for (int i = 0; i < credit.n_shares; i++)
         credit.shares[i].used = credit.shares[i].held = credit.shares[i].reserved = 0;
@@ -389,7 +434,7 @@ const char *credit_uuid(int share) {
 
 /* ---- Taking and giving ---------------------------------------------------------------------- */
 
-static bool take_from_hand(struct share *share, uint64_t bytes) {
+static bool take_from_hand(struct credit_share *share, uint64_t bytes) {
     uint64_t used = share->used;
 
     do {
@@ -405,7 +450,7 @@ static bool take_from_hand(struct share *share, uint64_t bytes) {
 }
 
 /* By one thread at a time. */
-static int ask_with(struct share *share, uint64_t bytes,
+static int ask_with(struct credit_share *share, uint64_t bytes,
                     const struct allot_lease_patience *patience, struct allot_error *err) {
     int r = credit.calls.allot_lease_grow_with(credit.lease, share->text, bytes, patience, err);
 
@@ -414,7 +459,8 @@ static int ask_with(struct share *share, uint64_t bytes,
     return r;
 }
 
-static int ask(struct share *share, uint64_t bytes, uint64_t wait_usec, struct allot_error *err) {
+static int ask(struct credit_share *share, uint64_t bytes, uint64_t wait_usec,
+               struct allot_error *err) {
     struct allot_lease_patience patience = allot_lease_patience_init();
 
     patience.timeout_usec = wait_usec;
@@ -422,7 +468,7 @@ static int ask(struct share *share, uint64_t bytes, uint64_t wait_usec, struct a
     return ask_with(share, bytes, &patience, err);
 }
 
-static uint64_t missing(const struct share *share, uint64_t bytes) {
+static uint64_t missing(const struct credit_share *share, uint64_t bytes) {
     uint64_t used = share->used, held = share->held;
     uint64_t need = MAX(pages(used + bytes < used ? UINT64_MAX : used + bytes), share->reserved);
 
@@ -430,12 +476,12 @@ static uint64_t missing(const struct share *share, uint64_t bytes) {
 }
 
 /* As gpuctl(1) shows it: `GPU-1cb7d768`. */
-static int brief(const struct share *share) {
+static int brief(const struct credit_share *share) {
     return strncmp(share->text, "MIG-GPU-", 8) == 0 ? (int)strlen(share->text) : 12;
 }
 
-/* What the daemon says, without the device: that was named before. */
-static void shorten(char *text, const struct share *share) {
+/* The daemon's words without the device, which the line has already named. */
+static void shorten(char *text, const struct credit_share *share) {
     const size_t n = strlen(share->text);
     char *at;
 
@@ -450,8 +496,9 @@ static void shorten(char *text, const struct share *share) {
     }
 }
 
-/* With the cost of a context, because users forget to count it. */
-static void refuse(const struct share *share, uint64_t bytes, const struct allot_error *err) {
+/* Mention the cost of a context, because users forget to count it. */
+static void refuse(const struct credit_share *share, uint64_t bytes,
+                   const struct allot_error *err) {
     char asked[UNITS_TEXT_SIZE], used[UNITS_TEXT_SIZE], context[UNITS_TEXT_SIZE];
     struct allot_error why = *err;
 
@@ -459,7 +506,8 @@ static void refuse(const struct share *share, uint64_t bytes, const struct allot
     if (!why.text[0]) {
         char limit[UNITS_TEXT_SIZE];
 
-        snprintf(why.text, sizeof(why.text), "it would not fit even alone, the job may use %s",
+        snprintf(why.text, sizeof(why.text),
+                 "it would not fit even if nothing else were allocated: the job may use %s",
                  units_format_bytes(share->limit, limit));
     }
     note(NOTE_REFUSED, "%s refused on %.*s: this process uses %s (a context takes %s): %s",
@@ -468,14 +516,14 @@ static void refuse(const struct share *share, uint64_t bytes, const struct allot
          why.text);
 }
 
-static bool take_slowly(struct share *share, uint64_t bytes) {
+static bool take_slowly(struct credit_share *share, uint64_t bytes) {
     struct allot_error err = { 0 };
     bool taken = false;
     int r = 0;
 
     if (share->limit == 0) {
-        note(NOTE_REFUSED, "this process was cloned from one that holds a lease and has nothing of "
-                           "it: start programs by fork() or exec()");
+        note(NOTE_REFUSED, "this process was cloned from one that holds a lease, and has no share "
+                           "in it: start programs with fork() or exec()");
         return false;
     }
     if (bytes > share->limit) {
@@ -486,7 +534,7 @@ static bool take_slowly(struct share *share, uint64_t bytes) {
         credit.settle((int)(share - credit.shares));
     pthread_mutex_lock(&share->asking);
     while (!(taken = take_from_hand(share, bytes)) && r >= 0) {
-        uint64_t need = missing(share, bytes);
+        uint64_t so_far = returns_so_far(share), need = missing(share, bytes);
 
         if (need == 0)
             continue; /* another thread just freed memory */
@@ -496,7 +544,9 @@ static bool take_slowly(struct share *share, uint64_t bytes) {
             r = ask(share, share->batch, 0, &err);
         if (r < 0)
             r = ask(share, need, 0, &err);
-        if (r < 0 && credit.wait_usec)
+        if (r == -ENOSPC && await_return(share, so_far))
+            r = 0;
+        else if (r < 0 && credit.wait_usec)
             r = ask(share, need, credit.wait_usec, &err);
     }
     pthread_mutex_unlock(&share->asking);
@@ -512,14 +562,20 @@ bool credit_take(int share, uint64_t bytes) {
 }
 
 void credit_force(int i, uint64_t bytes) {
-    struct share *share = &credit.shares[i];
+    struct credit_share *share = &credit.shares[i];
     struct allot_error err = { 0 };
-    uint64_t need;
+    uint64_t need, so_far;
+    int r = 0;
 
     share->used += bytes;
     pthread_mutex_lock(&share->asking);
-    need = missing(share, 0);
-    if (need && ask(share, need, 0, &err) < 0) {
+    do {
+        so_far = returns_so_far(share);
+        need = missing(share, 0);
+        if (need)
+            r = ask(share, need, 0, &err);
+    } while (need && (r == 0 || (r == -ENOSPC && await_return(share, so_far))));
+    if (need && r < 0) {
         shorten(err.text, share);
         note(NOTE_OVER, "the driver took more on %.*s than the job may use: %s", brief(share),
              share->text, err.text);
@@ -528,32 +584,33 @@ void credit_force(int i, uint64_t bytes) {
 }
 
 void credit_give(int i, uint64_t bytes) {
-    struct share *share = &credit.shares[i];
+    struct credit_share *share = &credit.shares[i];
     uint64_t used = atomic_fetch_sub(&share->used, bytes) - bytes, held = share->held;
 
-    if (held > used && held - used > 2 * share->batch && credit.wake >= 0 && !credit.lingering &&
-        !atomic_exchange(&credit.lingering, true)) {
-        uint64_t one = 1;
-
-        if (write(credit.wake, &one, sizeof(one)) < 0)
-            credit.lingering = false;
-    }
+    if (held > used && held - used > 2 * share->batch && credit.has_keeper && !credit.lingering &&
+        !atomic_exchange(&credit.lingering, true))
+        sem_post(&credit.wake);
 }
 
 int credit_reserve(int i, uint64_t bytes, const struct allot_lease_patience *patience,
                    struct allot_error *err) {
     struct allot_lease_patience at_once = allot_lease_patience_init();
-    struct share *share = &credit.shares[i];
-    uint64_t need;
+    struct credit_share *share = &credit.shares[i];
+    uint64_t need, so_far;
     int r = 0;
 
-    /* The caller is asked below, without the lock, whether the request was cancelled. */
+    /* Leave out the caller's `go_on`: it is called below, without the lock. */
     at_once.reconnect_usec = 1;
     at_once.hangs_usec = patience->hangs_usec;
     at_once.cancel_fd = patience->cancel_fd;
     pthread_mutex_lock(&share->asking);
-    share->reserved += bytes; /* first, so that no thread gives back what is in hand */
-    while ((need = missing(share, 0)) > 0 && (r = ask_with(share, need, &at_once, err)) < 0) {
+    share->reserved += bytes; /* first, so that no thread gives back the bytes in hand */
+    while (so_far = returns_so_far(share), (need = missing(share, 0)) > 0) {
+        r = ask_with(share, need, &at_once, err);
+        if (r == -ENOSPC && await_return(share, so_far))
+            r = 0;
+        if (r == 0)
+            continue;
         if (patience->timeout_usec == 0 && r != -ENOTCONN && r != -ECANCELED)
             break;
         /* Other threads that have to ask must not wait along with this one, and memory freed
@@ -584,8 +641,9 @@ int credit_held(int share, uint64_t *ret_bytes, struct allot_error *err) {
 }
 
 bool credit_view(int i, struct credit_view *ret) {
-    static _Atomic uint64_t silent_until; /* the daemon did not answer: not asked again so soon */
-    struct share *share = &credit.shares[i];
+    static _Atomic uint64_t silent_until; /* the daemon did not answer: do not ask again before this
+                                             time */
+    struct credit_share *share = &credit.shares[i];
     uint64_t need, held, ours;
 
     if (credit.settle)
@@ -593,12 +651,12 @@ bool credit_view(int i, struct credit_view *ret) {
     need = needed(share);
     ours = share->held;
     if (credit_now_msec() < silent_until) {
-        held = ours; /* of other processes nothing is known */
+        held = ours; /* nothing is known of other processes */
     } else if (credit.calls.allot_lease_held(credit.lease, share->text, &held, NULL) < 0) {
         silent_until = credit_now_msec() + SILENCE_MSEC;
         held = ours;
     }
-    if (ours > need) /* what is only in hand is as good as free */
+    if (ours > need) /* bytes in hand but not used are as good as free */
         held -= MIN(held, ours - need);
     *ret = (struct credit_view){ share->limit, held };
     return true;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Elf: an object's dynamic section leads to its symbols, their names and a hash table over them.
- * glibc has added the load address to those pointers in memory, except where the section is
- * read-only (the vdso): a value below the load address is an offset still.
+ * glibc has added the load address to those pointers in memory, except if the section is read-only
+ * (the vdso): there, a value below the load address is still an offset.
  */
 #include "guard/elf.h"
 
@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <string.h>
 
-struct search {
+struct elf_search {
     bool (*visit)(const struct elf_object *object, void *user);
     void *user;
     const void *address;
@@ -50,7 +50,7 @@ static void describe(const struct dl_phdr_info *info, struct elf_object *ret) {
 }
 
 static int visit_one(struct dl_phdr_info *info, size_t size, void *user) {
-    struct search *search = user;
+    struct elf_search *search = user;
     struct elf_object object;
 
     (void)size;
@@ -59,13 +59,13 @@ static int visit_one(struct dl_phdr_info *info, size_t size, void *user) {
 }
 
 bool elf_each(bool (*visit)(const struct elf_object *object, void *user), void *user) {
-    struct search search = { .visit = visit, .user = user };
+    struct elf_search search = { .visit = visit, .user = user };
 
     return dl_iterate_phdr(visit_one, &search);
 }
 
 static int compare_one(struct dl_phdr_info *info, size_t size, void *user) {
-    struct search *search = user;
+    struct elf_search *search = user;
 
     (void)size;
     for (int i = 0; i < info->dlpi_phnum; i++) {
@@ -82,7 +82,7 @@ static int compare_one(struct dl_phdr_info *info, size_t size, void *user) {
 }
 
 bool elf_object_of(const void *address, struct elf_object *ret) {
-    struct search search = { .address = address, .found = ret };
+    struct elf_search search = { .address = address, .found = ret };
 
     return dl_iterate_phdr(compare_one, &search);
 }

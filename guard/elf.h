@@ -18,14 +18,14 @@ struct elf_object {
     const void *dynamic;
 };
 
-/* Call `visit` for every loaded object until it returns true; whether one did. */
+/* Call `visit` for every loaded object until it returns true. True if one call did. */
 bool elf_each(bool (*visit)(const struct elf_object *object, void *user), void *user);
 
-/* Whether `object` calls itself by this name, whatever its file is called. */
+/* Whether `object` has this soname, whatever its file is called. */
 bool elf_is(const struct elf_object *object, const char *soname);
 
 /* The address of a function or object that `object` itself defines, of any version; NULL: none. */
 void *elf_symbol(const struct elf_object *object, const char *name);
 
-/* Find the object that `address` lies in. False: in none. */
+/* Find the object that contains `address`. False: none does. */
 bool elf_object_of(const void *address, struct elf_object *ret);

@@ -4,8 +4,8 @@
  * allocate. Before each launch it charges the bytes that the device's store cannot have ready;
  * afterwards it sets the charge to what the driver reports as reserved.
  *
- * What a launch finds ready: what the store has reserved and does not use, and, from the second
- * launch on, what its own last launch left there: the driver wants that to be free by then.
+ * A launch finds ready what the store has reserved and does not use. From the second launch on, it
+ * also finds what its own last launch left there: the driver requires that to be free by then.
  */
 #include "guard/graph.h"
 
@@ -35,7 +35,7 @@ static uint64_t ask(CUdevice device, CUgraphMem_attribute attribute) {
     return value;
 }
 
-/* With the lock: the charge is what is reserved. */
+/* Set the charge to what is reserved. Called with the lock. */
 static void settle(int share, bool up) {
     uint64_t reserved;
     CUdevice device;
@@ -69,7 +69,8 @@ static void settle_all(void) {
 
 /* ---- What a graph allocates ------------------------------------------------------------------ */
 
-/* Add up what the nodes of a graph allocate on each share; whether some is on none of the lease. */
+/* Add up what the nodes of a graph allocate on each share. True if some of it is on a device
+ * outside the lease. */
 static bool add_up(CUgraph graph, uint64_t sums[static CREDIT_SHARES_MAX], int depth) {
     cleanup(freep) CUgraphNode *nodes = NULL;
     bool foreign = false;
@@ -115,7 +116,7 @@ static CUresult note_executable(CUgraph graph, CUgraphExec exec) {
     if (!some_have_memory || credit_is_off())
         return CUDA_SUCCESS;
     if (add_up(graph, sums, 0))
-        return CUDA_ERROR_OUT_OF_MEMORY; /* on a device that is not the lease's */
+        return CUDA_ERROR_OUT_OF_MEMORY; /* on a device outside the lease */
     for (int share = 0; share < credit_n_shares(); share++) {
         struct table_entry entry = { .key = graph_key(exec, share),
                                      .bytes = sums[share],
@@ -130,7 +131,7 @@ static CUresult note_executable(CUgraph graph, CUgraphExec exec) {
 
 /* ---- Launches -------------------------------------------------------------------------------- */
 
-/* With the lock: charge what the store cannot have ready for it. */
+/* Charge what the store cannot have ready for this launch. Called with the lock. */
 static CUresult charge(const struct table_entry *entry) {
     uint64_t reserved, used, ready, need;
     CUdevice device;
@@ -171,7 +172,7 @@ static CUresult run(CUresult (*real)(CUgraphExec, CUstream), CUgraphExec exec, C
             entries[i].extra = 1;
             table_put(&entries[i]);
         }
-        settle(entries[i].share, true); /* gives back what was charged in vain, too */
+        settle(entries[i].share, true); /* also refunds what was charged in vain */
     }
     pthread_mutex_unlock(&lock);
     return r;

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hook: the driver is the loaded object that has libcuda's soname, wherever its file lies. Names
- * prove nothing: frameworks export all of the driver's, as functions that load it when they are
- * called. The driver is looked for when it is first needed, which costs a walk over the loaded
- * objects, and never again: libcuda cannot be unloaded.
+ * Hook: the driver is the loaded object that has libcuda's soname, wherever its file is. Names
+ * prove nothing: frameworks export all of the driver's names, as functions that load the driver
+ * when they are called. The guard looks for the driver when it first needs it, which costs a walk
+ * over the loaded objects, and never again: libcuda cannot be unloaded.
  *
  * The driver never calls a hook from inside one of its own calls, so neither endless recursion nor
  * double charges can happen:
  * - hook_reals has only addresses that the driver's own symbol table names, never the guard's or a
  *   framework's;
  * - the driver's calls of its own names stay inside it: it is linked with -Bsymbolic (a unit test
- *   looks at NVIDIA's and at the simulated one);
- * - what the driver asks dlsym() for is answered with its own functions (resolve.c).
+ *   checks NVIDIA's driver and the simulated one);
+ * - when the driver calls dlsym(), it gets its own functions (resolve.c).
+ *
  * That leaves callbacks of the program; their calls count as the program's.
  */
 #include "guard/hook.h"
@@ -70,7 +71,7 @@ void *hook_find_real(enum hook hook) {
 }
 
 CUresult hook_error(void) {
-    /* Without a driver: what such a library answers itself. */
+    /* Without a driver, answer as such a library does. */
     return driver_known ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_SHARED_OBJECT_INIT_FAILED;
 }
 

@@ -11,14 +11,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Every version of every prototype; no name is a macro for another. */
+/* Declare every version of every function; no name is a macro for another. */
 #define __CUDA_API_VERSION_INTERNAL        1
 #define __CUDA_API_PUSH_VISIBILITY_DEFAULT 1
 #include <cuda.h>
 
 #include "guard/resolve.h"
 
-/* What newer headers declare as well. */
+/* Prototypes that only newer headers declare. */
 #pragma GCC visibility push(default)
 CUresult cuGraphAddNode_v3(CUgraphNode *phGraphNode, CUgraph hGraph,
                            const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData,
@@ -66,9 +66,9 @@ enum hook {
         N_REALS,
 };
 
-/* The driver's function, for a call: REAL(cuMemAlloc_v2)(&pointer, bytes). Loads the driver where
- * none is loaded yet. NULL where there is none to load, or the driver has no such function:
- * hook_error() tells which. */
+/* The driver's function, for a call: REAL(cuMemAlloc_v2)(&pointer, bytes). Loads the driver if none
+ * is loaded yet. NULL if there is none to load, or the driver has no such function: hook_error()
+ * tells which. */
 #define REAL(symbol) ((__typeof__(&symbol))hook_real(HOOK_##symbol))
 
 extern _Atomic(void *) hook_reals[N_REALS];
@@ -80,13 +80,13 @@ static inline void *hook_real(enum hook hook) {
     return __builtin_expect(real != NULL, 1) ? real : hook_find_real(hook);
 }
 
-/* The error for a program that calls a hook without a driver's function behind it. */
+/* The error for a program that calls a hook whose driver function does not exist. */
 CUresult hook_error(void);
 
-/* The hook of a driver's function; N_HOOKS: none. */
+/* The hook of a driver function; N_HOOKS: none. */
 enum hook hook_by_real(const void *real);
-/* The hook of a name, and the same for resolve.c. N_HOOKS, false: none. */
+/* The hook of a name; and the same for resolve.c. N_HOOKS or false: none. */
 enum hook hook_by_name(const char *name);
 bool hook_find(const char *name, struct resolve_name *ret);
-/* What the guard has in its place. */
+/* The guard's function for this hook. */
 void *hook_function(enum hook hook);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Image: three kinds come to the driver.
+ * Image: the driver gets three kinds of images.
  *
- * PTX is text: its variables of the global and constant spaces are declared at the top level, with
- * their sizes; the code that will be made of it is taken to be as long as the text. A cubin is an
- * ELF file: its sections that are to be loaded, code and variables alike. A fatbin is a list of
- * such images for several architectures, of which one is used: the largest counts. Compressed ones
- * count by the length they say they unpack to.
+ * PTX is text: it declares its variables of the global and constant spaces at the top level, with
+ * their sizes; the compiled code is assumed to be as long as the text. A cubin is an ELF file: its
+ * loadable sections count, code and variables alike. A fatbin is a list of such images for several
+ * architectures, of which the driver uses one: the largest counts. A compressed image counts by the
+ * unpacked length that it states.
  */
 #include "guard/image.h"
 
@@ -23,9 +23,9 @@
 
 #define FATBIN_MAGIC  UINT32_C(0xba55ed50)
 #define WRAPPER_MAGIC UINT32_C(0x466243b1)
-#define CODE_MAX      (UINT64_C(64) << 20) /* of text: comments and debug lines are no code */
+#define CODE_MAX      (UINT64_C(64) << 20) /* of text: comments and debug lines are not code */
 
-struct wrapper {
+struct fatbin_wrapper {
     uint32_t magic, version;
     const void *data;
     const void *file;
@@ -55,12 +55,12 @@ struct fatbin_entry {
 
 /* ---- PTX ------------------------------------------------------------------------------------- */
 
-struct text {
+struct ptx_text {
     const char *at, *end;
 };
 
-/* Past blanks and comments. */
-static void skip_blanks(struct text *text) {
+/* Skip blanks and comments. */
+static void skip_blanks(struct ptx_text *text) {
     while (text->at < text->end) {
         if (isspace((unsigned char)*text->at)) {
             text->at++;
@@ -79,7 +79,7 @@ static void skip_blanks(struct text *text) {
 }
 
 /* The next word, string or sign; its length in `*ret`. NULL: the end. */
-static const char *next_token(struct text *text, size_t *ret) {
+static const char *next_token(struct ptx_text *text, size_t *ret) {
     const char *start;
 
     skip_blanks(text);
@@ -107,7 +107,7 @@ static bool is(const char *token, size_t length, const char *word) {
     return token && strlen(word) == length && memcmp(token, word, length) == 0;
 }
 
-/* 12, 0x1f, 017, 0b101, each perhaps with U behind it. */
+/* 12, 0x1f, 017, 0b101, each optionally with a U suffix. */
 static uint64_t number(const char *token, size_t length) {
     uint64_t value = 0, base = 10;
     size_t i = 0;
@@ -129,8 +129,9 @@ static uint64_t number(const char *token, size_t length) {
     return value;
 }
 
-/* Between brackets: a product or sum of numbers, taken from left to right; nothing: `*ret_open`. */
-static uint64_t dimension(struct text *text, bool *ret_open) {
+/* Between brackets: a product or sum of numbers, evaluated from left to right. If there is nothing,
+ * sets `*ret_open`. */
+static uint64_t dimension(struct ptx_text *text, bool *ret_open) {
     uint64_t value = 0;
     char operation = '+';
     const char *token;
@@ -152,13 +153,13 @@ static uint64_t dimension(struct text *text, bool *ret_open) {
     return value;
 }
 
-/* An initialiser, up to the comma or semicolon behind it: how many values it has. */
-static uint64_t initialiser(struct text *text) {
+/* Skip an initialiser, up to the comma or semicolon behind it. Returns how many values it has. */
+static uint64_t initialiser(struct ptx_text *text) {
     uint64_t values = 1;
     int depth = 0;
 
     for (;;) {
-        struct text before = *text;
+        struct ptx_text before = *text;
         size_t length;
         const char *token = next_token(text, &length);
 
@@ -189,8 +190,9 @@ static uint64_t type_bytes(const char *type, size_t length) {
     return 0;
 }
 
-/* The variables of one declaration, from behind its space to its semicolon. */
-static uint64_t declared_bytes(struct text *text) {
+/* Bytes of the variables of one declaration, which starts behind the state space and ends at the
+ * semicolon. */
+static uint64_t declared_bytes(struct ptx_text *text) {
     uint64_t element = 8, vector = 1, sum = 0, count = 1, open = 0;
     const char *token;
     size_t length;
@@ -237,9 +239,9 @@ static uint64_t declared_bytes(struct text *text) {
     return sum;
 }
 
-/* Statements at the top level; bodies of functions are passed over. */
+/* Reads the statements at the top level and skips the bodies of functions. */
 static uint64_t ptx_bytes(const char *start, size_t length) {
-    struct text text = { start, start + length };
+    struct ptx_text text = { start, start + length };
     uint64_t bytes = MIN(length, CODE_MAX);
     bool is_extern = false;
     const char *token;
@@ -270,12 +272,13 @@ static uint64_t ptx_bytes(const char *start, size_t length) {
 /* ---- Cubins and fatbins -----------------------------------------------------------------------
  */
 
-/* A copy of `n` bytes at `from`, which may not be there where the length is not known. */
+/* Copy `n` bytes at `from`, which may not be readable if the length is unknown. */
 static bool fetch(void *to, const void *from, size_t n) {
     struct iovec here = { to, n }, there = { (void *)from, n };
     ssize_t got = process_vm_readv(getpid(), &here, 1, &there, 1, 0);
 
-    if (got < 0 && (errno == EPERM || errno == ENOSYS)) { /* forbidden: as bold as the driver is */
+    if (got < 0 && (errno == EPERM || errno == ENOSYS)) { /* the system call is forbidden: read as
+                                                             the driver does */
         memcpy(to, from, n);
         return true;
     }
@@ -351,11 +354,12 @@ uint64_t image_bytes(const void *image, size_t length) {
         return 0;
     memcpy(&magic, image, sizeof(magic));
     if (magic == WRAPPER_MAGIC &&
-        (length == IMAGE_UNKNOWN_LENGTH || length >= sizeof(struct wrapper))) {
-        const struct wrapper *wrapper = image;
+        (length == IMAGE_UNKNOWN_LENGTH || length >= sizeof(struct fatbin_wrapper))) {
+        const struct fatbin_wrapper *wrapper = image;
 
+        /* A file has no pointers: a wrapper in it counts by its length. */
         if (length != IMAGE_UNKNOWN_LENGTH || !wrapper->data)
-            return length == IMAGE_UNKNOWN_LENGTH ? 0 : length; /* a pointer in a file is none */
+            return length == IMAGE_UNKNOWN_LENGTH ? 0 : length;
         image = wrapper->data;
         memcpy(&magic, image, sizeof(magic));
     }

@@ -6,8 +6,8 @@
 
 enum { DEVICES = 64 };
 
-/* Share of each device number, plus one; 0: not looked up yet. Of this process: a forked child may
- * see other devices. */
+/* Share of each device number, plus one; 0: not looked up yet. Valid in this process only: a forked
+ * child may see other devices. */
 static _Atomic int shares[DEVICES];
 
 int memory_share_of(CUdevice device) {
@@ -40,7 +40,7 @@ int memory_share_here(void) {
 
     if (credit_is_off())
         return CREDIT_NONE;
-    /* No current context: the driver says so itself. */
+    /* No current context: the driver will report that itself. */
     if (!REAL(cuCtxGetDevice) || REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS)
         return CREDIT_NONE;
     return memory_share_of(device);
@@ -112,7 +112,8 @@ void memory_gone(const struct table_entry *entry) {
 }
 
 void memory_put_back(const struct table_entry *entry) {
-    /* There was room before; if there is none now, the charge stays until the process ends. */
+    /* There was room for it before; if there is none now, the charge stays until the process
+     * ends. */
     table_put(entry);
 }
 

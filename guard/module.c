@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Module: code and variables on the device. What they take is read off the image (image.h) and
- * charged before the driver loads it. Libraries are loaded into each context that uses them; they
- * are charged once, where they are first seen.
+ * Module: code and variables on the device. Their size is read from the image (image.h) and charged
+ * before the driver loads it. The driver loads a library into each context that uses it; the guard
+ * charges it once, where it is first loaded.
  */
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -12,7 +12,8 @@
 #include "guard/image.h"
 #include "guard/memory.h"
 
-/* The bytes that a file takes; the driver will refuse a file that cannot be read. */
+/* The bytes that the module in a file takes. If the file cannot be read, the driver will refuse
+ * it. */
 static uint64_t file_bytes(const char *path) {
     cleanup(closep) int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     struct stat stat;
@@ -29,7 +30,7 @@ static uint64_t file_bytes(const char *path) {
     return bytes;
 }
 
-/* The body of a call that loads `bytes` of module, and of library. */
+/* The body of a call that loads a module of `bytes`, and of one that loads a library. */
 #define LOAD_MODULE(symbol, bytes, arguments)                                                      \
     MEMORY_TAKES(symbol, true, bytes, arguments,                                                   \
                  MEMORY_KEPT(&charge, r, TABLE_MODULE, module, memory_context(), cuModuleUnload))

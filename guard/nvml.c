@@ -3,9 +3,9 @@
  * Nvml: a table of names like libcuda's, but short. The visible devices are those of the lease and,
  * for an instance of a partitioned GPU, that GPU. Every call that counts devices rebuilds the list.
  *
- * Unlike libcuda this library calls some of its own names through its linkage table, where the
- * guard stands in front. Such a call passes where it comes from inside a hook; where it comes from
- * another function of the library, it sees the job's devices like the program itself.
+ * Unlike libcuda, this library calls some of its own names through its linkage table, and so
+ * reaches the guard. Such a call from inside a hook passes through; one from any other function of
+ * the library sees the job's devices, like the program itself.
  */
 #include "guard/nvml.h"
 
@@ -104,7 +104,7 @@ static void *find_real(size_t i) {
 
 #define NVML_REAL(symbol) ((__typeof__(&symbol))find_real(NVML_##symbol))
 
-/* The error for a program that calls a hook without a function behind it. */
+/* The error for a program that calls a hook whose library function does not exist. */
 static nvmlReturn_t error(void) {
     return library_known ? NVML_ERROR_FUNCTION_NOT_FOUND : NVML_ERROR_LIBRARY_NOT_FOUND;
 }
@@ -124,14 +124,14 @@ bool nvml_find(const char *name, struct resolve_name *ret) {
 /* ---- Which devices ----------------------------------------------------------------------------
  */
 
-/* How many hooks this thread is in: the second is called by the library. */
+/* How many hooks this thread is in. If two, the library called the second. */
 static _Thread_local unsigned depth __attribute__((tls_model("initial-exec")));
 
 static void leave(const unsigned *entered) {
     depth = *entered;
 }
 
-/* In front of every hook's body. */
+/* Comes first in every hook's body. */
 #define ENTER() cleanup(leave) __attribute__((unused)) const unsigned entered = depth++
 
 static bool is_held_to_lease(void) {
@@ -140,7 +140,7 @@ static bool is_held_to_lease(void) {
     return depth == 1 && lease && *lease && credit_n_shares() > 0;
 }
 
-/* The share that a device stands for; -1: none. `*ret_parent`: it is the GPU of an instance. */
+/* The share of a device; -1: none. `*ret_parent`: the device is the GPU of an instance. */
 static int share_of(nvmlDevice_t device, bool *ret_parent) {
     char uuid[NVML_DEVICE_UUID_V2_BUFFER_SIZE];
     struct gpuid id;
@@ -174,7 +174,7 @@ static bool may_see(nvmlDevice_t device) {
     return !is_held_to_lease() || share_of(device, &parent) >= 0;
 }
 
-/* The job's devices as the library counts them: how many, and the i-th. */
+/* The job's devices in the library's order: their number, and the one at index `wanted`. */
 static nvmlReturn_t seen(unsigned wanted, nvmlDevice_t *ret, unsigned *ret_n) {
     unsigned n = 0, n_seen = 0;
     nvmlReturn_t r;
@@ -240,7 +240,7 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *dev
     return by_index(NVML_REAL(nvmlDeviceGetHandleByIndex_v2), index, device);
 }
 
-/* A device that the library found by one of its names. */
+/* Check a device that the library found by one of its names. */
 static nvmlReturn_t found(nvmlReturn_t r, const nvmlDevice_t *device) {
     return r == NVML_SUCCESS && !may_see(*device) ? NVML_ERROR_NOT_FOUND : r;
 }
@@ -307,7 +307,7 @@ nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index) {
 
 /* ---- How much memory ------------------------------------------------------------------------- */
 
-/* The job's share of a device; false: not to be said, or not of this one. */
+/* The job's share of a device; false: do not show it, or the device is not the job's. */
 static bool share_view(nvmlDevice_t device, struct credit_view *ret) {
     bool parent;
     int share = is_held_to_lease() ? share_of(device, &parent) : -1;

@@ -26,21 +26,21 @@ enum { POOLS_MAX = 1024, PENDING_STREAMS = 16 };
 #define PAGE          (UINT64_C(2) << 20)
 #define PATIENCE_MSEC 1000
 
-static struct pool {
+static struct guard_pool {
     CUmemoryPool handle; /* NULL: free place */
     int share;
-    bool destroyed; /* by its program; its memory lives until the last pointer goes */
+    bool destroyed; /* the program destroyed it; its memory lives until the last pointer is freed */
     unsigned n_under_way;
     uint64_t charged;
     uint64_t used;          /* handed out, in units */
-    uint64_t pending_bytes; /* Σ of: */
+    uint64_t pending_bytes; /* Sum of these: */
     struct {
-        CUstream stream; /* the last one: of all others together */
-        CUevent event;   /* over when the last free of it is; NULL: none to be had */
+        CUstream stream; /* the last one stands for all other streams */
+        CUevent event;   /* completed when the last free is; NULL: could not be made */
         uint64_t bytes;
     } pending[PENDING_STREAMS];
 } pools[POOLS_MAX];
-static size_t n_pools; /* places that were ever used */
+static size_t n_pools; /* entries ever used */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static uint64_t pages(uint64_t bytes) {
@@ -49,14 +49,14 @@ static uint64_t pages(uint64_t bytes) {
 
 /* ---- Which pool ----------------------------------------------------------------------------- */
 
-static struct pool *find(CUmemoryPool handle) {
+static struct guard_pool *find(CUmemoryPool handle) {
     for (size_t i = 0; i < n_pools; i++)
         if (pools[i].handle == handle && !pools[i].destroyed)
             return &pools[i];
     return NULL;
 }
 
-static struct pool *add(CUmemoryPool handle, int share) {
+static struct guard_pool *add(CUmemoryPool handle, int share) {
     size_t i = 0;
 
     while (i < n_pools && pools[i].handle)
@@ -64,11 +64,12 @@ static struct pool *add(CUmemoryPool handle, int share) {
     if (i == POOLS_MAX)
         return NULL;
     n_pools = MAX(n_pools, i + 1);
-    pools[i] = (struct pool){ .handle = handle, .share = share };
+    pools[i] = (struct guard_pool){ .handle = handle, .share = share };
     return &pools[i];
 }
 
-/* The device whose default pool it is: programs get default pools without a call that we see. */
+/* The device whose default pool this is: programs can get a default pool without a call that we
+ * see. */
 static int share_of_default(CUmemoryPool handle) {
     int n = 0;
 
@@ -86,8 +87,8 @@ static int share_of_default(CUmemoryPool handle) {
 
 /* ---- What was freed and may not be there yet ------------------------------------------------ */
 
-/* The place of a stream; where all are taken, that of all others. */
-static unsigned pending_place(struct pool *pool, CUstream stream) {
+/* The entry of a stream; if all are taken, the one for all other streams. */
+static unsigned pending_place(struct guard_pool *pool, CUstream stream) {
     unsigned i = 0;
 
     while (i < PENDING_STREAMS - 1 && pool->pending[i].bytes && pool->pending[i].stream != stream)
@@ -95,14 +96,14 @@ static unsigned pending_place(struct pool *pool, CUstream stream) {
     return i;
 }
 
-static void pending_add(struct pool *pool, CUstream stream, bool per_thread, uint64_t bytes) {
+static void pending_add(struct guard_pool *pool, CUstream stream, bool per_thread, uint64_t bytes) {
     __typeof__(&cuEventRecord) record = per_thread ? REAL(cuEventRecord_ptsz) : REAL(cuEventRecord);
     unsigned i = pending_place(pool, stream);
 
     if (!pool->pending[i].event && REAL(cuEventCreate) &&
         REAL(cuEventCreate)(&pool->pending[i].event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
         pool->pending[i].event = NULL;
-    /* One event for several streams would tell of the last one alone. */
+    /* One event for several streams would cover only the last one. */
     if (i == PENDING_STREAMS - 1 && pool->pending[i].bytes && pool->pending[i].stream != stream)
         pool->pending[i].stream = NULL;
     else
@@ -113,8 +114,8 @@ static void pending_add(struct pool *pool, CUstream stream, bool per_thread, uin
     pool->pending_bytes += bytes;
 }
 
-/* Forget what is free by now. */
-static void pending_look(struct pool *pool) {
+/* Forget bytes that are free by now. */
+static void pending_look(struct guard_pool *pool) {
     for (unsigned i = 0; i < PENDING_STREAMS; i++)
         if (pool->pending[i].bytes && pool->pending[i].event && REAL(cuEventQuery) &&
             (i < PENDING_STREAMS - 1 || pool->pending[i].stream) &&
@@ -124,15 +125,15 @@ static void pending_look(struct pool *pool) {
         }
 }
 
-/* What this stream may have again; never what stands for several. */
-static uint64_t pending_of(struct pool *pool, CUstream stream) {
+/* Bytes that this stream can reuse at once; never those of the entry for several streams. */
+static uint64_t pending_of(struct guard_pool *pool, CUstream stream) {
     unsigned i = pending_place(pool, stream);
 
     return i < PENDING_STREAMS - 1 && pool->pending[i].stream == stream ? pool->pending[i].bytes
                                                                         : 0;
 }
 
-static void pending_reuse(struct pool *pool, CUstream stream, uint64_t bytes) {
+static void pending_reuse(struct guard_pool *pool, CUstream stream, uint64_t bytes) {
     unsigned i = pending_place(pool, stream);
 
     bytes = MIN(bytes, pending_of(pool, stream));
@@ -142,7 +143,7 @@ static void pending_reuse(struct pool *pool, CUstream stream, uint64_t bytes) {
     }
 }
 
-static void pending_clear(struct pool *pool) {
+static void pending_clear(struct guard_pool *pool) {
     for (unsigned i = 0; i < PENDING_STREAMS; i++)
         pool->pending[i].bytes = 0;
     pool->pending_bytes = 0;
@@ -160,7 +161,7 @@ void pool_context_gone(void) {
 
 /* ---- What it has reserved ------------------------------------------------------------------- */
 
-static bool read_reserved(const struct pool *pool, uint64_t *ret) {
+static bool read_reserved(const struct guard_pool *pool, uint64_t *ret) {
     cuuint64_t reserved = 0;
 
     if (pool->destroyed || !REAL(cuMemPoolGetAttribute) ||
@@ -171,8 +172,8 @@ static bool read_reserved(const struct pool *pool, uint64_t *ret) {
     return true;
 }
 
-/* With the lock: give back what the pool no longer has. */
-static void settle(struct pool *pool) {
+/* Give back what the pool no longer has reserved. Called with the lock. */
+static void settle(struct guard_pool *pool) {
     uint64_t reserved;
 
     pending_look(pool);
@@ -209,11 +210,11 @@ void pool_forget(int share) {
 }
 
 /*
- * With the lock, after the driver was called: it may have reserved more than was charged. False:
- * more than there is; it is counted all the same. The lock is free meanwhile: taking credits may
- * settle pools.
+ * After a call of the driver, with the lock: the driver may have reserved more than was charged.
+ * False: more than the lease has; it is counted nevertheless. The lock is released meanwhile,
+ * because taking credits may settle pools.
  */
-static bool settle_up(struct pool *pool) {
+static bool settle_up(struct guard_pool *pool) {
     uint64_t reserved, more;
     bool taken;
 
@@ -223,7 +224,7 @@ static bool settle_up(struct pool *pool) {
     pool->n_under_way++;
     pthread_mutex_unlock(&lock);
     taken = credit_take(pool->share, more);
-    if (!taken && REAL(cuMemPoolTrimTo)) { /* the unused rest of a step */
+    if (!taken && REAL(cuMemPoolTrimTo)) { /* give back the unused rest of a step */
         REAL(cuMemPoolTrimTo)(pool->handle, 0);
         pthread_mutex_lock(&lock);
         read_reserved(pool, &reserved);
@@ -241,9 +242,9 @@ static bool settle_up(struct pool *pool) {
 
 /* ---- Allocating ----------------------------------------------------------------------------- */
 
-/* The pool of a handle, known from now on; NULL in `ret`: nothing of it is to be charged. */
-static CUresult find_pool(struct pool **ret, CUmemoryPool handle, int share) {
-    struct pool *pool;
+/* The pool of a handle, which is known from now on. NULL in `ret`: nothing of it is charged. */
+static CUresult find_pool(struct guard_pool **ret, CUmemoryPool handle, int share) {
+    struct guard_pool *pool;
 
     *ret = NULL;
     pthread_mutex_lock(&lock);
@@ -269,8 +270,8 @@ static CUresult find_pool(struct pool **ret, CUmemoryPool handle, int share) {
     return CUDA_SUCCESS;
 }
 
-/* Charge what an allocation on `stream` may make the pool grow by. */
-static bool charge_growth(struct pool *pool, CUstream stream, uint64_t bytes) {
+/* Charge the bytes by which an allocation on `stream` may make the pool grow. */
+static bool charge_growth(struct guard_pool *pool, CUstream stream, uint64_t bytes) {
     uint64_t need;
 
     pthread_mutex_lock(&lock);
@@ -292,13 +293,13 @@ static bool charge_growth(struct pool *pool, CUstream stream, uint64_t bytes) {
     return true;
 }
 
-static CUresult begin_alloc(struct pool **ret, CUmemoryPool handle, int share, CUstream stream,
-                            uint64_t bytes) {
+static CUresult begin_alloc(struct guard_pool **ret, CUmemoryPool handle, int share,
+                            CUstream stream, uint64_t bytes) {
     CUresult r = find_pool(ret, handle, share);
 
     if (r != CUDA_SUCCESS || !*ret || charge_growth(*ret, stream, bytes))
         return r;
-    /* What other streams are about to free may do. */
+    /* Memory that other streams are about to free may be enough. */
     for (unsigned waited = 0; waited < PATIENCE_MSEC && (*ret)->pending_bytes; waited++) {
         uint64_t before = (*ret)->pending_bytes;
 
@@ -314,7 +315,7 @@ static CUresult begin_alloc(struct pool **ret, CUmemoryPool handle, int share, C
 
 static void give_up(const struct table_entry *entry, bool pending, CUstream stream,
                     bool per_thread) {
-    struct pool *pool = &pools[entry->extra];
+    struct guard_pool *pool = &pools[entry->extra];
 
     pthread_mutex_lock(&lock);
     pool->used -= MIN(pool->used, entry->bytes);
@@ -329,8 +330,8 @@ void pool_freed(const struct table_entry *entry) {
     give_up(entry, false, NULL, false);
 }
 
-/* The driver's answer: keep the charge under `pointer`, or undo all of it. */
-static CUresult end_alloc(struct pool *pool, uint64_t bytes, CUresult r, CUdeviceptr pointer,
+/* After the driver's answer: keep the charge under `pointer`, or undo everything. */
+static CUresult end_alloc(struct guard_pool *pool, uint64_t bytes, CUresult r, CUdeviceptr pointer,
                           CUstream stream, bool per_thread) {
     struct table_entry entry = { .key = pointer, .bytes = bytes, .kind = TABLE_POOL };
     bool kept = true;
@@ -355,7 +356,7 @@ static CUresult end_alloc(struct pool *pool, uint64_t bytes, CUresult r, CUdevic
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* In a capture nothing is allocated: a node is made. */
+/* While a stream is being captured nothing is allocated: the call makes a node. */
 static bool is_capturing(CUstream stream, bool per_thread) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     __typeof__(&cuStreamIsCapturing) ask =
@@ -371,7 +372,7 @@ static CUresult alloc_async(__typeof__(&cuMemAllocAsync) real, bool per_thread, 
                             size_t bytesize, CUstream stream) {
     uint64_t bytes = credit_size(bytesize);
     CUmemoryPool handle = NULL;
-    struct pool *pool;
+    struct guard_pool *pool;
     CUdevice device;
     CUresult r;
 
@@ -399,7 +400,7 @@ static CUresult alloc_from(__typeof__(&cuMemAllocFromPoolAsync) real, bool per_t
                            CUdeviceptr *dptr, size_t bytesize, CUmemoryPool handle,
                            CUstream stream) {
     uint64_t bytes = credit_size(bytesize);
-    struct pool *pool;
+    struct guard_pool *pool;
     CUresult r;
 
     OR_NOT_SUPPORTED(real);
@@ -490,7 +491,7 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *handle
 
 CUresult cuMemPoolDestroy(CUmemoryPool pool) {
     __typeof__(&cuMemPoolDestroy) real = REAL(cuMemPoolDestroy);
-    struct pool *ours;
+    struct guard_pool *ours;
     CUresult r;
 
     OR_NOT_SUPPORTED(real);
@@ -511,7 +512,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
 
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
     __typeof__(&cuMemPoolTrimTo) real = REAL(cuMemPoolTrimTo);
-    struct pool *ours;
+    struct guard_pool *ours;
     CUresult r;
 
     OR_NOT_SUPPORTED(real);

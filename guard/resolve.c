@@ -27,7 +27,7 @@
 typedef void *(*dlsym_fn)(void *handle, const char *name);
 typedef void *(*dlvsym_fn)(void *handle, const char *name, const char *version);
 
-/* Read by the jumps below. */
+/* The jumps below read it. */
 __attribute__((visibility("hidden"))) dlsym_fn resolve_real_dlsym;
 __attribute__((visibility("hidden"))) dlvsym_fn resolve_real_dlvsym;
 
@@ -68,7 +68,7 @@ STUB(dlvsym, resolve_dlvsym, resolve_real_dlvsym);
 
 static bool find_dl(const struct elf_object *object, void *user) {
     (void)user;
-    /* libc has them since 2.34, libdl before. */
+    /* libc has them since 2.34, libdl before that. */
     if (!object->soname ||
         (strcmp(object->soname, "libc.so.6") != 0 && strcmp(object->soname, "libdl.so.2") != 0))
         return false;
@@ -79,7 +79,7 @@ static bool find_dl(const struct elf_object *object, void *user) {
     return resolve_real_dlsym && resolve_real_dlvsym;
 }
 
-/* Another library's constructor may ask before ours ran. */
+/* Another library's constructor may call dlsym() before ours has run. */
 static void prepare(void) {
     if (!resolve_real_dlsym || !resolve_real_dlvsym)
         elf_each(find_dl, NULL);
@@ -106,7 +106,7 @@ static bool adopt_if_it(const struct elf_object *object, void *user) {
     return true;
 }
 
-/* Whether a library is loaded that has the name. */
+/* Whether the library that has this name is loaded. */
 static bool is_loaded(struct resolve_name *found) {
     if (!*found->real)
         elf_each(adopt_if_it, found);
@@ -130,12 +130,12 @@ static struct resolve_pick pick(void *handle, const char *name, const char *vers
 
         if (*name != 'c' || !refuses_unknown(name))
             return (struct resolve_pick){ NULL, 0 };
-        /* Programs ask dlerror() what is wrong: let the C library say it, of this very text. */
+        /* Programs then call dlerror(): let the C library produce the message, with this text. */
         snprintf(refused, sizeof(refused), "%s (refused by liballot-guard.so)", name);
         return (struct resolve_pick){ resolve_real_dlsym(RTLD_DEFAULT, refused), 1 };
     }
     inside = lies_in(caller, found.soname, &object);
-    /* RTLD_NEXT is relative to the caller; what comes after all others is the driver. */
+    /* RTLD_NEXT is relative to the caller; the last in the search order is the driver. */
     if (handle == RTLD_NEXT && inside)
         return (struct resolve_pick){ NULL, 0 };
     if (handle != RTLD_NEXT) {
@@ -146,7 +146,7 @@ static struct resolve_pick pick(void *handle, const char *name, const char *vers
     if (inside)
         return (struct resolve_pick){ real == found.ours ? elf_symbol(&object, name) : real, 1 };
     if (real && real != found.ours) {
-        /* A framework's own function of that name: in its turn that asks for the driver's. */
+        /* A framework's own function of that name: it will look up the driver's function itself. */
         if (!lies_in(real, found.soname, &object))
             return (struct resolve_pick){ real, 1 };
         found.adopt(&object);
@@ -154,8 +154,8 @@ static struct resolve_pick pick(void *handle, const char *name, const char *vers
     }
     if (is_loaded(&found))
         return (struct resolve_pick){ found.ours, 1 };
-    /* No driver has the name: what would be found if the guard were not here. For RTLD_NEXT that
-     * may be the caller itself, which must not be told to call itself. */
+    /* No driver has the name: answer what the program would find without the guard. With RTLD_NEXT
+     * the lookup may find the caller's own function, which would then call itself forever. */
     real = ask(RTLD_NEXT, name, version);
     return (struct resolve_pick){ handle == RTLD_NEXT ? NULL : real, 1 };
 }
@@ -173,14 +173,14 @@ __attribute__((used)) struct resolve_pick resolve_dlvsym(void *handle, const cha
 
 /* ---- cuGetProcAddress ---------------------------------------------------------------------- */
 
-struct row {
+struct symbol_row {
     const char *name;
     int version;
     bool per_thread;
     const char *symbol;
 };
 
-static const struct row rows[] = {
+static const struct symbol_row rows[] = {
 #define SYMBOL(name, version, symbol)               { #name, version, false, #symbol },
 #define THREAD(name, version, symbol, ending)       { #name, version, true, #symbol },
 #define EXTRA(name, version, symbol)                SYMBOL(name, version, symbol)
@@ -192,11 +192,11 @@ static const struct row rows[] = {
 #undef EXTRA_THREAD
 };
 
-/* The symbol that a name of some version means, as far as we know; `*ret_known`: the name at all.
- */
+/* The symbol that a name means in some version, as far as we know; `*ret_known`: whether we know
+ * the name at all. */
 static const char *symbol_of(const char *name, int version, cuuint64_t flags, bool *ret_known) {
     bool per_thread = flags == CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
-    const struct row *plain = NULL, *thread = NULL;
+    const struct symbol_row *plain = NULL, *thread = NULL;
 
     *ret_known = false;
     for (size_t i = 0; i < ELEMENTSOF(rows); i++) {
@@ -234,7 +234,7 @@ static bool is_strict(void) {
     return wanted && strcmp(wanted, "0") != 0 && *wanted;
 }
 
-/* A name that is newer than the guard and may allocate: count it; whether to refuse it. */
+/* A name that is newer than the guard and may allocate: count it. True if it must be refused. */
 static bool refuses_unknown(const char *name) {
     static const char *const known[] = {
 #define FUNCTION(name) #name,
@@ -259,7 +259,7 @@ static bool refuses_unknown(const char *name) {
     return strict;
 }
 
-/* What the program gets for the driver's answer; false: nothing. */
+/* Replace the driver's answer by what the program gets; false: nothing. */
 static bool exchange(const char *name, void **address, int version, cuuint64_t flags) {
     enum hook hook;
     const char *symbol;

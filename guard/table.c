@@ -11,10 +11,10 @@
 
 #include "base/cleanup.h"
 
-/* Few enough that a fork may lock them all under the thread sanitizer, which counts to 64. */
+/* Few enough that a fork can lock them all under the thread sanitizer, which allows 64. */
 enum { PARTS = 32, FIRST_SIZE = 16 };
 
-static struct part {
+static struct table_part {
     _Alignas(64) pthread_mutex_t lock;
     struct table_entry *entries;
     size_t size, n; /* size: a power of two */
@@ -26,11 +26,11 @@ static uint64_t hash(enum table_kind kind, uint64_t key) {
     return h ^ h >> 29;
 }
 
-static struct part *part_of(uint64_t h) {
+static struct table_part *part_of(uint64_t h) {
     return &parts[h >> 59];
 }
 
-static size_t find(const struct part *part, uint64_t h, enum table_kind kind, uint64_t key) {
+static size_t find(const struct table_part *part, uint64_t h, enum table_kind kind, uint64_t key) {
     size_t i = h & (part->size - 1);
 
     while (part->entries[i].kind && (part->entries[i].key != key || part->entries[i].kind != kind))
@@ -38,8 +38,8 @@ static size_t find(const struct part *part, uint64_t h, enum table_kind kind, ui
     return i;
 }
 
-static bool grow(struct part *part) {
-    struct part larger = { .size = part->size ? part->size * 2 : FIRST_SIZE };
+static bool grow(struct table_part *part) {
+    struct table_part larger = { .size = part->size ? part->size * 2 : FIRST_SIZE };
 
     larger.entries = calloc(larger.size, sizeof(*larger.entries));
     if (!larger.entries)
@@ -59,7 +59,7 @@ static bool grow(struct part *part) {
 
 bool table_put(const struct table_entry *entry) {
     uint64_t h = hash(entry->kind, entry->key);
-    struct part *part = part_of(h);
+    struct table_part *part = part_of(h);
     bool done = true;
 
     pthread_mutex_lock(&part->lock);
@@ -75,13 +75,13 @@ bool table_put(const struct table_entry *entry) {
     return done;
 }
 
-static void close_up(struct part *part, size_t hole) {
+static void close_up(struct table_part *part, size_t hole) {
     size_t mask = part->size - 1;
 
     for (size_t i = (hole + 1) & mask; part->entries[i].kind; i = (i + 1) & mask) {
         size_t home = hash(part->entries[i].kind, part->entries[i].key) & mask;
 
-        /* It may move to the hole if its home is not between the hole and itself. */
+        /* It can fill the hole unless its home is between the hole and itself. */
         if (((i - home) & mask) >= ((i - hole) & mask)) {
             part->entries[hole] = part->entries[i];
             hole = i;
@@ -93,7 +93,7 @@ static void close_up(struct part *part, size_t hole) {
 
 static bool look(enum table_kind kind, uint64_t key, struct table_entry *ret, bool take) {
     uint64_t h = hash(kind, key);
-    struct part *part = part_of(h);
+    struct table_part *part = part_of(h);
     bool found = false;
 
     pthread_mutex_lock(&part->lock);
@@ -121,7 +121,7 @@ bool table_get(enum table_kind kind, uint64_t key, struct table_entry *ret) {
 static void drop(bool (*is_it)(const struct table_entry *entry, const void *user), const void *user,
                  void (*gone)(const struct table_entry *entry)) {
     for (size_t p = 0; p < PARTS; p++) {
-        struct part *part = &parts[p];
+        struct table_part *part = &parts[p];
 
         pthread_mutex_lock(&part->lock);
         for (size_t i = 0; i < part->size;) {
@@ -169,7 +169,7 @@ static void unlock_all(void) {
         pthread_mutex_unlock(&parts[p].lock);
 }
 
-/* In the child, which is the thread that locked them. */
+/* In the child, whose only thread locked them. */
 static void start_empty(void) {
     for (size_t p = 0; p < PARTS; p++) {
         free(parts[p].entries);

@@ -3,8 +3,8 @@
  * Vmm: memory by handle. It is charged when its handle is made and refunded when the driver frees
  * it: after the last use of the handle was released and its last mapping is gone, in either order.
  *
- * A piece of memory is one block here, shared by its handle and by its mappings, which stand in a
- * list ordered by address. Memory of other processes has none: the process that created it is
+ * A piece of memory is one block here, shared by its handle and by its mappings, which are in a
+ * list ordered by address. Memory from other processes has no block: the process that created it is
  * charged.
  *
  * Exported memory may outlive this process's use of it in another process. Its charge stays here
@@ -21,7 +21,7 @@
 
 #define LENT_MSEC 5000
 
-struct block {
+struct vmm_block {
     CUmemGenericAllocationHandle handle;
     struct memory_charge charge;
     size_t n_uses; /* of the handle */
@@ -29,7 +29,7 @@ struct block {
     bool exported;
 };
 
-/* The charge of a block that was exported and is gone here. */
+/* The charge of an exported block that this process no longer uses. */
 struct lent {
     struct memory_charge charge;
     uint64_t until_msec;
@@ -39,11 +39,11 @@ struct lent {
 struct mapping {
     CUdeviceptr start;
     size_t bytes;
-    struct block *block;
+    struct vmm_block *block;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct block **blocks; /* by handle */
+static struct vmm_block **blocks; /* by handle */
 static size_t n_blocks, blocks_size;
 static struct mapping *mappings; /* by address */
 static size_t n_mappings, mappings_size;
@@ -53,7 +53,7 @@ void vmm_settle(int share) {
     uint64_t now = credit_now_msec();
 
     if (pthread_mutex_trylock(&lock) != 0)
-        return; /* another thread is at it; try again later */
+        return; /* another thread is doing it; try again later */
     for (struct lent **at = &lent; *at;) {
         struct lent *entry = *at;
 
@@ -83,8 +83,8 @@ static size_t block_place(CUmemGenericAllocationHandle handle) {
     return low;
 }
 
-static struct block *block_find(CUmemGenericAllocationHandle handle) {
-    /* Those whose handle was released and that are only mapped may stand under the same one. */
+static struct vmm_block *block_find(CUmemGenericAllocationHandle handle) {
+    /* Blocks that are only mapped, whose handle was released, may have the same handle. */
     for (size_t i = block_place(handle); i < n_blocks && blocks[i]->handle == handle; i++)
         if (blocks[i]->n_uses)
             return blocks[i];
@@ -105,35 +105,35 @@ static bool make_room(void *array, size_t *size, size_t n, size_t width) {
 }
 
 static bool block_add(CUmemGenericAllocationHandle handle, const struct memory_charge *charge) {
-    struct block *block = malloc(sizeof(*block));
+    struct vmm_block *block = malloc(sizeof(*block));
     size_t i;
 
-    if (!block || !make_room(&blocks, &blocks_size, n_blocks, sizeof(struct block *))) {
+    if (!block || !make_room(&blocks, &blocks_size, n_blocks, sizeof(struct vmm_block *))) {
         free(block);
         return false;
     }
-    *block = (struct block){ .handle = handle, .charge = *charge, .n_uses = 1 };
+    *block = (struct vmm_block){ .handle = handle, .charge = *charge, .n_uses = 1 };
     i = block_place(handle);
-    memmove(&blocks[i + 1], &blocks[i], (n_blocks - i) * sizeof(struct block *));
+    memmove(&blocks[i + 1], &blocks[i], (n_blocks - i) * sizeof(struct vmm_block *));
     blocks[i] = block;
     n_blocks++;
     return true;
 }
 
 /* Refund and forget a block without users. */
-static void block_check(struct block *block) {
+static void block_check(struct vmm_block *block) {
     if (block->n_uses || block->n_maps)
         return;
     for (size_t i = block_place(block->handle); i < n_blocks; i++)
         if (blocks[i] == block) {
             n_blocks--;
-            memmove(&blocks[i], &blocks[i + 1], (n_blocks - i) * sizeof(struct block *));
+            memmove(&blocks[i], &blocks[i + 1], (n_blocks - i) * sizeof(struct vmm_block *));
             break;
         }
     if (block->exported) {
         struct lent *entry = malloc(sizeof(*entry));
 
-        if (entry) { /* else the charge stays for good, which harms no other job */
+        if (entry) { /* otherwise the charge stays for good, which harms no other job */
             *entry = (struct lent){ block->charge, credit_now_msec() + LENT_MSEC, lent };
             lent = entry;
         }
@@ -167,7 +167,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
     OR_NOT_SUPPORTED(real);
     if (!handle || !prop || prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
         return real(handle, size, prop, flags);
-    /* Handles are of whole pages. */
+    /* A handle has whole pages. */
     r = memory_take_on(&charge, memory_share_of(prop->location.id),
                        credit_size(MAX(size, (size_t)2 << 20)));
     if (r != CUDA_SUCCESS || charge.share < 0)
@@ -190,12 +190,12 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
     __typeof__(&cuMemRelease) real = REAL(cuMemRelease);
-    struct block *block;
+    struct vmm_block *block;
     CUresult r;
 
     OR_NOT_SUPPORTED(real);
-    /* Under the lock: the driver may give the same handle to another thread as soon as it is free.
-     */
+    /* With the lock: the driver may give the same handle to another thread as soon as it is
+     * free. */
     pthread_mutex_lock(&lock);
     r = real(handle);
     block = r == CUDA_SUCCESS ? block_find(handle) : NULL;
@@ -210,7 +210,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
 CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
                   unsigned long long flags) {
     __typeof__(&cuMemMap) real = REAL(cuMemMap);
-    struct block *block;
+    struct vmm_block *block;
     CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
 
     OR_NOT_SUPPORTED(real);
@@ -244,7 +244,7 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
         size_t first = mapping_place(ptr), end = first;
 
         while (end < n_mappings && mappings[end].start - ptr < size) {
-            struct block *block = mappings[end++].block;
+            struct vmm_block *block = mappings[end++].block;
 
             block->n_maps--;
             block_check(block);
@@ -268,9 +268,9 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
         size_t i = mapping_place(address + 1);
 
         if (i > 0 && address - mappings[i - 1].start < mappings[i - 1].bytes) {
-            struct block *block = mappings[i - 1].block;
+            struct vmm_block *block = mappings[i - 1].block;
 
-            /* The driver may name it anew after its last release. */
+            /* The driver may give it a new handle after its last release. */
             if (block->handle == *handle || block->n_uses == 0) {
                 if (block->handle != *handle) {
                     size_t old = block_place(block->handle), new;
@@ -297,7 +297,7 @@ CUresult cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocat
                                       CUmemAllocationHandleType handleType,
                                       unsigned long long flags) {
     __typeof__(&cuMemExportToShareableHandle) real = REAL(cuMemExportToShareableHandle);
-    struct block *block;
+    struct vmm_block *block;
     CUresult r;
 
     OR_NOT_SUPPORTED(real);
@@ -313,13 +313,13 @@ CUresult cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocat
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
                                         CUmemAllocationHandleType shHandleType) {
     __typeof__(&cuMemImportFromShareableHandle) real = REAL(cuMemImportFromShareableHandle);
-    struct block *block;
+    struct vmm_block *block;
     CUresult r;
 
     OR_NOT_SUPPORTED(real);
     pthread_mutex_lock(&lock);
     r = real(handle, osHandle, shHandleType);
-    /* Memory of this very process comes back under the handle that it has already. */
+    /* Memory of this very process comes back under its existing handle. */
     block = r == CUDA_SUCCESS ? block_find(*handle) : NULL;
     if (block)
         block->n_uses++;

@@ -46,15 +46,28 @@ cache_key() {
     done | sha256sum | cut -c1-12
 }
 
+# cache_pip VENV VERB ARGUMENT...: pip takes only files whose hashes stand in the requirement files that it is given.
+cache_pip() {
+    local venv=$1 verb=$2
+    shift 2
+    "$venv/bin/pip" "$verb" -q --no-cache-dir --require-hashes "$@"
+}
+
 cache_venv() {
     local requirements=$1 dir=$2
     "$python" -m venv "$dir" || return 1
     if [ -n "$requirements" ]; then
-        "$dir/bin/pip" install -q --no-cache-dir -r "$requirements" || return 1
+        cache_pip "$dir" install --only-binary :all: -r "$requirements" || return 1
     fi
 }
 
 cache_wheels() {
-    local pip=$1 requirements=$2 dir=$3
-    "$pip" download -q --no-cache-dir --no-deps --only-binary :all: -d "$dir" -r "$requirements"
+    local venv=$1 requirements=$2 dir=$3
+    cache_pip "$venv" download --no-deps --only-binary :all: -d "$dir" -r "$requirements"
+}
+
+# cache_die NAME: what scripts/requirements/NAME.txt pins is not to be had.
+cache_die() {
+    die "the files that scripts/requirements/$1.txt pins could not be fetched, or are not those whose hashes it has" \
+        "the log above says which; check the network and pip's configuration (pip config list)"
 }

@@ -29,12 +29,17 @@ clients_unpack() {
     rm -rf "$apt"
 }
 
+# gpustat comes as source alone; it is built with pinned tools, not with those that pip would fetch.
+clients_fill() {
+    local pinned=$1 dir=$2
+    cache_venv "$pinned/clients.txt" "$dir" &&
+        cache_pip "$dir" install --no-deps --no-build-isolation --no-binary gpustat -r "$pinned/gpustat.txt"
+}
+
 clients_python() {
-    local pinned=$top/scripts/requirements/clients.txt name
-    name=venv/clients-$(cache_key "file:$pinned" "$("$python" -VV)")
-    cache_entry "Python clients" "$name" cache_venv "$pinned" ||
-        die "the wheels of scripts/requirements/clients.txt could not be installed" \
-            "check the network and pip's configuration (pip config list)"
+    local pinned=$top/scripts/requirements name
+    name=venv/clients-$(cache_key "file:$pinned/clients.txt" "file:$pinned/gpustat.txt" "$("$python" -VV)")
+    cache_entry "Python clients" "$name" clients_fill "$pinned" || cache_die clients
     clients_venv=$cache/$name
 }
 
@@ -62,15 +67,13 @@ clients_frameworks() {
     if [ -n "$clients_root" ] && [[ $version = Python\ 3.11.* ]]; then
         name=venv/tensorflow-$(cache_key "file:$pinned/tensorflow.txt" "$version")
         cache_entry "TensorFlow" "$name" cache_venv "$pinned/tensorflow.txt" ||
-            die "the wheels of scripts/requirements/tensorflow.txt could not be installed" \
-                "check the network and pip's configuration (pip config list)"
+            cache_die tensorflow
         clients_tensorflow=$cache/$name
     fi
     name=venv/torch-$(cache_key "file:$pinned/torch.txt" "$version")
     if [ "${ALLOT_TEST_TORCH:-}" = yes ]; then
         cache_entry "PyTorch" "$name" cache_venv "$pinned/torch.txt" ||
-            die "the wheels of scripts/requirements/torch.txt could not be installed" \
-                "check the network and pip's configuration (pip config list)"
+            cache_die torch
     fi
     [ ! -e "$cache/$name/.complete" ] || clients_torch=$cache/$name
 }

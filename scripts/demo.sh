@@ -121,7 +121,7 @@ demo_run() {
     demo_start gamma --devices 0 --fraction 0.4 -- work 6
     demo_until gamma waiting
 
-    demo_say "One that takes all it can get, with a tenth of the second card, is held to that."
+    demo_say "A job that takes all it can get, with a tenth of the second card, is held to that share."
     demo_start greedy --devices 1 --fraction 0.1 -- greedy
     demo_until greedy "the card has"
     demo_until greedy took
@@ -149,7 +149,7 @@ demo_run() {
     demo_allotd
     demo_show "$gpuctl" leases
 
-    demo_say "The training goes on as if nothing had been, and leaves a trace of its last step for Perfetto."
+    demo_say "The training goes on as if nothing had happened, and leaves a trace of its last step for Perfetto."
     demo_until train "batch 1024"
     demo_until train "batch 8192"
     wait "${demo_pid[train]}" || demo_fail "train ended badly: $(tail -n 3 "$demo_dir/train")"

@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Install: the files under $PREFIX, and on a live system what a package's scripts would do: the user
-# `allot`, /run/allot, the linker's cache, the journal's catalog, the units and a first configuration.
+# Install: the files under $PREFIX, and on a live system what a package's scripts would do: the users
+# `allot` and `allot-reader`, /run/allot, the linker's cache, the journal's catalog, the units and a first configuration.
 #
 # Where that cannot be done or is not wanted (DESTDIR, an ordinary user, another prefix, no systemd) it
 # prints what is left to do. Every step may be repeated. A step that fails does not stop the others: each
@@ -19,7 +19,7 @@ install_is_booted() { [ -d /run/systemd/system ]; }
 # The commands that make the system know the files, one a line: COMMAND # WHAT.
 install_commands() {
     local lib=$install_prefix/lib
-    printf '%-63s # %s\n' "systemd-sysusers $lib/sysusers.d/allotd.conf" "the user allot" \
+    printf '%-63s # %s\n' "systemd-sysusers $lib/sysusers.d/allotd.conf" "the users allot and allot-reader" \
         "systemd-tmpfiles --create $lib/tmpfiles.d/allotd.conf" "/run/allot" \
         ldconfig "the linker's cache" \
         "journalctl --update-catalog" "the journal's catalog" \
@@ -29,8 +29,8 @@ install_commands() {
 # install_remedy COMMAND...: what is missing as long as the command has not run.
 install_remedy() {
     case $1 in
-    systemd-sysusers) say "the units need the user allot: useradd --system allot && groupadd --system allot-admin" ;;
-    systemd-tmpfiles) say "the units need /run/allot, which belongs to the user allot: $*" ;;
+    systemd-sysusers) say "the units need two users: useradd --system allot; useradd --system allot-reader; groupadd --system allot-admin" ;;
+    systemd-tmpfiles) say "the units need /run/allot, which belongs to root: $*" ;;
     ldconfig) say "programs that are linked with liballot do not find it before this has run: $*" ;;
     journalctl) say "journalctl -x does not explain allotd's messages before this has run: $*" ;;
     systemctl) say "systemd does not know the units before this has run: $*" ;;
@@ -66,7 +66,7 @@ install_copy() {
 install_configuration() {
     local file=${DESTDIR:-}$install_config
     [ ! -e "$file" ] && [ ! -L "$file" ] || return 0
-    install_step "$file" "copy systemd/allotd.conf there; without it the defaults count" \
+    install_step "$file" "copy systemd/allotd.conf there; without it the defaults apply" \
         install_copy "$top/systemd/allotd.conf" "$file"
 }
 

@@ -6,11 +6,11 @@
 # Groups, by what needs them. `clients` is what nvtop, unpacked beside the system, is linked to.
 declare -A packages=(
     [build]="gcc g++ ccache libc6-dev meson ninja-build pkgconf check libinih-dev libjson-c-dev libncurses-dev libopenblas-dev libsqlite3-dev libsystemd-dev scdoc python3 python3-venv ca-certificates"
-    [test]="gdb clang llvm libclang-rt-dev clang-format shellcheck spin tmux zsh fish"
+    [test]="abigail-tools gdb clang llvm libclang-rt-dev clang-format shellcheck spin tmux zsh fish"
     [clients]="libncursesw6 libsystemd0 libtinfo6 ncurses-base"
     [pycuda]="g++ libpython3-dev python3-dev"
     [fresh]="debootstrap git"
-    [systemd]="debootstrap systemd-container util-linux"
+    [systemd]="debootstrap musl-tools systemd-container util-linux"
     [qemu]="cpio qemu-system-x86 zstd"
 )
 

@@ -8,12 +8,11 @@
 pycuda_dir=         # folder for PYTHONPATH, empty where it could not be made
 
 pycuda_fill() {
-    local dir=$1 pip=$1/venv/bin/pip work=$1/work source
+    local pinned=$1 dir=$2 work=$2/work source
     "$python" -m venv "$dir/venv" && mkdir -p "$work/lib" || return 1
-    grep -v '^pycuda' "$top/scripts/requirements/pycuda.txt" >"$work/needs.txt"
-    "$pip" install -q --no-cache-dir --only-binary :all: -r "$work/needs.txt" || return 1
-    "$pip" download -q --no-cache-dir --no-deps --no-binary pycuda --no-build-isolation -d "$work" \
-        "$(grep '^pycuda' "$top/scripts/requirements/pycuda.txt")" || return 1
+    cache_pip "$dir/venv" install --only-binary :all: -r "$pinned-build.txt" -r "$pinned-run.txt" || return 1
+    cache_pip "$dir/venv" download --no-deps --no-binary pycuda --no-build-isolation -d "$work" -r "$pinned.txt" ||
+        return 1
     tar -xf "$work"/pycuda-*.tar.gz -C "$work" || return 1
     source=$(find "$work" -maxdepth 1 -type d -name 'pycuda-*')
     sed -n 's/^FUNCTION(\(.*\))/void \1(void) {}/p' "$top/vendor/cuda_names.def" >"$work/cuda.c"
@@ -29,22 +28,20 @@ pycuda_fill() {
 	CXXFLAGS = ["-O0", "-g0", "-w"]
 	LDFLAGS = []
 	END
-    "$pip" install --no-cache-dir --no-deps --no-build-isolation --target "$dir/lib" "$source" || return 1
-    grep -vE '^(#|setuptools|wheel|numpy)' "$work/needs.txt" >"$work/runs.txt" # numpy: the clients' own
-    "$pip" install -q --no-cache-dir --no-deps --only-binary :all: --target "$dir/lib" -r "$work/runs.txt" ||
-        return 1
+    "$dir/venv/bin/pip" install --no-index --no-deps --no-build-isolation --target "$dir/lib" "$source" || return 1
+    cache_pip "$dir/venv" install --no-deps --only-binary :all: --target "$dir/lib" -r "$pinned-run.txt" || return 1
     rm -rf "$dir/venv" "$work"
 }
 
 # Without it its tests skip: a compiler or a header that it does not like is no fault of ours.
 pycuda_setup() {
-    local name include
+    local name include pinned=$top/scripts/requirements/pycuda
     include=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
     [ -f "$include/Python.h" ] || packages_need pycuda
     [ -n "$vendor_include" ] || vendor_setup
-    name=pycuda/$(cache_key "file:$top/scripts/requirements/pycuda.txt" "file:$top/scripts/pycuda.sh" \
-        "$("$python" -VV)")
-    if cache_entry "pycuda, compiled" "$name" pycuda_fill; then
+    name=pycuda/$(cache_key "file:$pinned.txt" "file:$pinned-build.txt" "file:$pinned-run.txt" \
+        "file:$top/scripts/pycuda.sh" "$("$python" -VV)")
+    if cache_entry "pycuda, compiled" "$name" pycuda_fill "$pinned"; then
         pycuda_dir=$cache/$name/lib
     else
         say "pycuda could not be compiled: its tests skip"

@@ -5,22 +5,24 @@
 # not counted). A suite is a function suite_NAME that runs its tests and hands the counts of single
 # tests to suite_count; one that ran no test, or was cut off, has failed.
 
-suites=(docs unit model daemon clients ctl systemd)  # what ./run test runs
+suites=(docs unit model daemon clients ctl systemd hostile)  # what ./run test runs
 suites_all=(asan tsan fuzz)                           # and with --all
-suites_long=(clang qemu fresh)                        # and with --long; each also by its name
-declare -A suite_budget=([docs]=120 [unit]=600 [model]=300 [daemon]=480 [clients]=480 [ctl]=480 [systemd]=300 [asan]=1200 [tsan]=1200 [fuzz]=600 [clang]=900 [qemu]=900 [fresh]=2400)
+suites_long=(clang mutate qemu fresh)                 # and with --long; each also by its name
+declare -A suite_budget=([docs]=120 [unit]=600 [model]=300 [daemon]=480 [clients]=480 [ctl]=480 [systemd]=420 [hostile]=300 [asan]=1200 [tsan]=1200 [fuzz]=600 [clang]=900 [mutate]=1800 [qemu]=900 [fresh]=2400)
 declare -A suite_about=(
-    [docs]="the tree itself: man pages, format, shell, licences, layers, lengths"
+    [docs]="the tree itself: man pages, format, shell, licences, layers, lengths, the ABI of liballot"
     [unit]="unit tests, release build (gcc)"
     [model]="spin models of the daemon's protocol, whole and broken on purpose"
     [daemon]="allotd on simulated boxes: sharing, waiting, restarts, kill points, hostile clients"
     [clients]="programs from elsewhere: nvidia-smi, nvtop, nvitop, gpustat, cuda-bindings, cuda-core, numba"
     [ctl]="gpuctl against a real daemon on a simulated box, top in tmux"
     [systemd]="installing, units, jobs, restarts and locked mode under a systemd booted in a container"
+    [hostile]="users who mean harm, each an attack that worked once, under a systemd booted in a container"
     [asan]="unit tests, fuzz corpora and the daemon under address and undefined behaviour sanitizers (clang)"
     [tsan]="unit tests of what has threads under the thread sanitizer; all of them with --long"
     [fuzz]="libFuzzer targets, each for some seconds over its corpus"
     [clang]="clang release build with -Werror, and its unit tests"
+    [mutate]="small mistakes put into the sources, one at a time: the unit tests notice most of them"
     [qemu]="systemd on Debian's own kernel, in a virtual machine without KVM"
     [fresh]="./run demo and ./run test of the committed state in an empty Debian tree"
 )
@@ -140,10 +142,25 @@ suite_fuzz() {
             mkdir -p "$dir/found/$noun"
             printf 'fuzz-%s\t' "$noun"
             printf '%q ' "$dir/tests/fuzz/fuzz-$noun" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
-                -print_final_stats=1 -artifact_prefix="$dir/crashes/$noun-" "$dir/found/$noun" "$top/tests/fuzz/corpus/$noun"
+                -print_final_stats=1 -error_exitcode=1 -artifact_prefix="$dir/crashes/$noun-" "$dir/found/$noun" "$top/tests/fuzz/corpus/$noun"
             printf '\n'
         done
     )
+    suite_fuzz_coverage <"$logs/test/fuzz.tap"
+}
+
+# What each target reached, from libFuzzer's last line: edges of the code, features, runs.
+suite_fuzz_coverage() {
+    awk '
+        /^(not )?ok / { name = $1 == "ok" ? $3 : $4 }
+        /DONE +cov: / {
+            for (i = 1; i < NF; i++) {
+                if ($i == "cov:") edges = $(i + 1)
+                if ($i == "ft:") features = $(i + 1)
+            }
+            sub("#", "", $2)
+            printf "    %-20s %7d edges %7d features %9d runs\n", name, edges, features, $2
+        }'
 }
 
 # Each result is a line that counts, for step_done.
@@ -183,17 +200,19 @@ suite_boxes() {
     fi
     step_quietly "$name: tests/daemon" "test/$name.tap" \
         env -u GPUSIM_BOX -u LD_LIBRARY_PATH "${suite_sanitizers[@]}" ALLOT_BUILD="$(build_dir "$variant")" \
-        ALLOT_SIM_BUILD="$top/build" ALLOT_TIME_SCALE="$suite_scale" \
+        ALLOT_SIM_BUILD="$top/build" ALLOT_TIME_SCALE="$suite_scale" ALLOT_TEST_LONG="$suite_long" \
         "$python" -B "$top/tests/daemon/run.py" --jobs "$suite_jobs" "$@" || rc=$?
     suite_results "$name" "$rc" "$report"
 }
 
-# A container with a systemd of its own, in namespaces that go with whoever cuts the suite off.
-suite_systemd() {
-    local report=$logs/test/systemd.xml rc=0 reason name=$top/tests/systemd
+# suite_machine NAME JOBS FILE...: tests/NAME in a container with a systemd of its own, in namespaces that go
+# with whoever cuts the suite off.
+suite_machine() {
+    local name=$1 jobs=$2 report=$logs/test/$1.xml rc=0 reason
     local within=(unshare --mount --pid --fork --kill-child --mount-proc)
     [ "$(id -u)" -ne 0 ] || packages_need systemd
-    reason=$("$python" "$name/machine.py")
+    shift 2
+    reason=$("$python" "$top/tests/systemd/machine.py")
     if [ -n "$reason" ]; then
         suite_skips+=("$reason")
         return
@@ -204,13 +223,16 @@ suite_systemd() {
         return
     fi
     rm -f "$report"
-    step_quietly systemd test/systemd.log \
+    step_quietly "$name" "test/$name.log" \
         env -u GPUSIM_BOX -u LD_LIBRARY_PATH "${suite_python_env[@]}" ALLOT_TIME_SCALE="$suite_scale" \
         ALLOT_BUILD="$top/build" ALLOT_TREE="$tree" \
-        "${within[@]}" "$clients_venv/bin/pytest" "${suite_pytest_options[@]}" -n 2 --dist loadscope --rootdir "$name" \
-        --timeout $((240 * suite_scale)) --junitxml "$report" "$name"/test_{install,units,jobs,enforce,life}.py || rc=$?
-    suite_results systemd "$rc" "$report"
+        "${within[@]}" "$clients_venv/bin/pytest" "${suite_pytest_options[@]}" -n "$jobs" --dist loadscope \
+        --rootdir "$top/tests/$name" --timeout $((240 * suite_scale)) --junitxml "$report" "$@" || rc=$?
+    suite_results "$name" "$rc" "$report"
 }
+
+suite_systemd() { suite_machine systemd 2 "$top"/tests/systemd/test_{install,units,jobs,without_guard,selftest,enforce,life}.py; }
+suite_hostile() { suite_machine hostile 0 "$top"/tests/hostile/test_*.py; }
 
 suite_qemu() {
     local rc=0
@@ -236,6 +258,25 @@ suite_fresh() {
     step_quietly "tests/fresh/debootstrap.sh" test/fresh.tap "$top/tests/fresh/debootstrap.sh" || rc=$?
     [ "$rc" -ne 77 ] || rc=0 # the report says why it was skipped
     suite_results fresh "$rc" "$logs/test/fresh.tap"
+}
+
+# suite_mutate: so many mutants of each part, and the percentage of them that the unit tests must notice at least.
+suite_mutate() {
+    build_variant release || {
+        suite_failed=1
+        return
+    }
+    suite_checks mutate < <(
+        while read -r part least; do
+            printf 'mutants of %s\t%q --seed 1 --count 150 --at-least %d --work %q %q\n' "$part" "$top/tests/mutate/mutate.py" \
+                "$least" "$top/build-mutate/${part//\//-}" "$part"
+        done <<'END'
+wire 70
+daemon/broker 70
+guard/credit.c 70
+daemon/hand 0
+END
+    )
 }
 
 suite_unit() { suite_meson unit release unit; }

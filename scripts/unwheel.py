@@ -1,6 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""unwheel.py DIR WHEEL...: unpack the nvidia/cuNN folder of each wheel into DIR, modes kept."""
+"""unwheel.py PINNED DIR WHEEL...: unpack the nvidia/cuNN folder of each wheel into DIR, modes kept.
+
+A wheel whose hash the requirement file PINNED does not have is refused: it was changed since it was downloaded.
+"""
+import hashlib
 import pathlib
 import re
 import shutil
@@ -8,9 +12,18 @@ import sys
 import zipfile
 
 
+def check(name, pinned):
+    with open(name, "rb") as wheel:
+        digest = hashlib.file_digest(wheel, "sha256").hexdigest()
+    if f"--hash=sha256:{digest}" not in pinned.split():
+        sys.exit(f"{name}: not the file that is pinned: its sha256 is {digest}")
+
+
 def main():
-    target = pathlib.Path(sys.argv[1])
-    for name in sys.argv[2:]:
+    pinned = pathlib.Path(sys.argv[1]).read_text(encoding="utf-8")
+    target = pathlib.Path(sys.argv[2])
+    for name in sys.argv[3:]:
+        check(name, pinned)
         n_files = 0
         with zipfile.ZipFile(name) as wheel:
             for info in wheel.infolist():

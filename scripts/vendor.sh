@@ -30,11 +30,12 @@ vendor_find_toolkit() {
     done
 }
 
-# vendor_unpack WHEELS DIR: the wheels' common folder becomes DIR, in one rename.
+# vendor_unpack PINNED WHEELS DIR: the common folder of the wheels, which PINNED has the hashes of, becomes DIR, in
+# one rename.
 vendor_unpack() {
-    local wheels=$1 dir=$2 new=$2.new.$$
+    local pinned=$1 wheels=$2 dir=$3 new=$3.new.$$
     rm -rf "$new"
-    "$python" "$top/scripts/unwheel.py" "$new" "$wheels"/*.whl || return 1
+    "$python" "$top/scripts/unwheel.py" "$pinned" "$new" "$wheels"/*.whl || return 1
     rm -rf "$dir"
     mv -T "$new" "$dir"
     printf '%s\n' "$wheels" >"$dir/.wheels"
@@ -47,12 +48,11 @@ vendor_wheels() {
     pip=venv/pip-$(cache_key "$("$python" -VV)")
     [ "$(cat "$dir/.wheels" 2>/dev/null)" != "$cache/$wheels" ] || return 0
     if ! cache_entry "pip" "$pip" cache_venv "" ||
-        ! cache_entry "$label (download)" "$wheels" cache_wheels "$cache/$pip/bin/pip" "$pinned"; then
-        die "the wheels of scripts/requirements/$name.txt could not be fetched" \
-            "check the network and pip's configuration (pip config list); the log above says what failed"
+        ! cache_entry "$label (download)" "$wheels" cache_wheels "$cache/$pip" "$pinned"; then
+        cache_die "$name"
     fi
     mkdir -p "$vendor"
-    step_run "$label (unpack)" "setup/unpack-$name.log" vendor_unpack "$cache/$wheels" "$dir" ||
+    step_run "$label (unpack)" "setup/unpack-$name.log" vendor_unpack "$pinned" "$cache/$wheels" "$dir" ||
         die "the wheels in $cache/$wheels could not be unpacked" "./run clean --cache, then try again"
 }
 

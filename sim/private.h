@@ -15,13 +15,13 @@
 #define PRIVATE_SYMBOL "gpusimPrivate"
 
 struct private_order {
-    work_fn run; /* on the executor's threads; gives back the cost */
+    work_fn run; /* runs on the executor's threads; returns the cost */
     void *argument;
     void (*release)(void *argument); /* may be NULL; not called when submitting fails */
 };
 
 struct private_table {
-    uint32_t size; /* of this struct: another one is of another build */
+    uint32_t size; /* of this struct; another size means another build */
     bool timing_only;
     /* The current context and its device. */
     CUresult (*current)(CUcontext *ret_context, struct cost_device *ret_device);

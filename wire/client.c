@@ -2,7 +2,6 @@
 #include "wire/client.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +11,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/own_fd.h"
 #include "base/random.h"
+#include "base/units.h"
 #include "wire/frame.h"
 
 /* Pauses between attempts to connect. A restart takes a fraction of a second, so clients try often
@@ -21,20 +22,24 @@
 #define PAUSE_SOON_USEC  200000u
 #define PAUSE_LATE_USEC  1000000u
 #define SOON_USEC        10000000u
-/* Where each attempt starts a daemon that cannot run. */
+/* The pause if each attempt starts a daemon that cannot run. */
 #define PAUSE_OFF_USEC 5000000u
 
-/* What a client may have unsent: any call it can make, and pipelines of them. */
+/* How often a wait looks whether the program has closed the connection. poll() does not tell, once
+ * the program has the number for something else. */
+#define LOOK_USEC UINT64_C(2000000)
+
+/* How much a client may leave unsent: any call that it can make, and pipelines of calls. */
 #define UNSENT_MAX ((size_t)1 << 20)
 
 struct client {
-    int fd;      /* -1: not connected */
-    int heed_fd; /* -1: none */
+    struct own_fd own; /* none: not connected */
+    int heed_fd;       /* -1: none */
     struct frame_in in;
     struct frame_out out;
     struct store store; /* of the last reply */
     uint64_t random;
-    uint64_t off_usec; /* the pause before the next attempt to reconnect; 0: not put off */
+    uint64_t off_usec; /* pause before the next attempt to reconnect; 0: none */
     struct sockaddr_un address;
 };
 
@@ -44,9 +49,7 @@ static void errno_restore(const int *kept) {
 #define KEEP_ERRNO cleanup(errno_restore) __attribute__((unused)) const int errno_kept = errno
 
 static uint64_t deadline_after(uint64_t timeout_usec) {
-    uint64_t now = clock_usec(CLOCK_MONOTONIC);
-
-    return timeout_usec > UINT64_MAX - now ? UINT64_MAX : now + timeout_usec;
+    return units_add(clock_usec(CLOCK_MONOTONIC), timeout_usec);
 }
 
 int client_new(struct client **ret, const char *path, struct allot_error *err) {
@@ -59,13 +62,15 @@ int client_new(struct client **ret, const char *path, struct allot_error *err) {
     if (!path || !*path)
         path = CLIENT_SOCKET_DEFAULT;
     if (strlen(path) >= sizeof(client->address.sun_path))
-        return error_set(err, -ENAMETOOLONG,
-                         "%.64s…: the path of a socket has at most %zu bytes; choose a shorter one",
-                         path, sizeof(client->address.sun_path) - 1);
+        return error_set(
+            err, -ENAMETOOLONG,
+            "%.64s…: the path of a socket can have at most %zu bytes; choose a shorter one", path,
+            sizeof(client->address.sun_path) - 1);
     client = calloc(1, sizeof(*client));
     if (!client)
-        return error_set(err, -ENOMEM, "out of memory for a connection");
-    client->fd = client->heed_fd = -1;
+        return error_set(err, -ENOMEM, "no host memory for a connection");
+    client->own = OWN_FD_NONE;
+    client->heed_fd = -1;
     client->address.sun_family = AF_UNIX;
     strcpy(client->address.sun_path, path);
     frame_in_init(&client->in, FRAME_REPLY_MAX);
@@ -96,11 +101,13 @@ bool client_is_put_off(const struct client *client) {
 }
 
 bool client_is_connected(const struct client *client) {
-    return client->fd >= 0;
+    KEEP_ERRNO;
+
+    return own_fd_is_there(&client->own);
 }
 
 int client_fd(const struct client *client) {
-    return client->fd;
+    return client_is_connected(client) ? client->own.fd : -1;
 }
 
 void client_heed(struct client *client, int fd) {
@@ -110,34 +117,29 @@ void client_heed(struct client *client, int fd) {
 void client_end_sending(struct client *client) {
     KEEP_ERRNO;
 
-    if (client->fd >= 0)
-        shutdown(client->fd, SHUT_WR);
+    if (client_is_connected(client))
+        shutdown(client->own.fd, SHUT_WR);
 }
 
 void client_hang_up(struct client *client) {
     KEEP_ERRNO;
 
-    if (client->fd >= 0)
-        shutdown(client->fd, SHUT_RDWR);
+    if (client_is_connected(client))
+        shutdown(client->own.fd, SHUT_RDWR);
 }
 
 int client_silent(const char *path, struct allot_error *err) {
     return error_set(err, -ENOTCONN,
-                     "the daemon at %s is there and does not answer: look at its log "
-                     "(journalctl -u allotd), or have it restarted (systemctl restart allotd)",
+                     "the daemon at %s accepts connections but does not answer: look at its log "
+                     "(journalctl -u allotd), or restart it (systemctl restart allotd)",
                      path);
 }
 
 void client_close(struct client *client) {
     KEEP_ERRNO;
-    int fd = client->fd;
 
-    /* First, so that a fork in between leaves the child no number that may be another's. */
-    client->fd = -1;
-    if (fd >= 0) {
-        shutdown(fd, SHUT_RDWR); /* a child may have a copy, and the daemon would not see the end */
-        close(fd);
-    }
+    client_hang_up(client); /* a child may have a copy, so that the daemon would not see the end */
+    own_fd_done(&client->own);
     frame_in_done(&client->in);
     frame_out_done(&client->out);
 }
@@ -145,9 +147,8 @@ void client_close(struct client *client) {
 void client_abandon(struct client *client) {
     KEEP_ERRNO;
 
-    closep(&client->fd);
-    client->fd = -1;
-    /* Another thread of the parent may have been at work on them: they are left to themselves. */
+    own_fd_done(&client->own);
+    /* Another thread of the parent may have been changing them: leave them alone. */
     frame_in_init(&client->in, client->in.max);
     frame_out_init(&client->out, client->out.max);
     client->store = (struct store){ 0 };
@@ -178,35 +179,32 @@ static int connect_failed(const struct client *client, int code, struct allot_er
 
 int client_connect(struct client *client, struct allot_error *err) {
     KEEP_ERRNO;
-    cleanup(closep) int fd = -1;
+    cleanup(own_fd_done) struct own_fd own = OWN_FD_NONE;
+    int fd, r;
 
-    if (client->fd >= 0)
+    if (client_is_connected(client))
         return 0;
+    client_close(client); /* one that the program closed still has buffers */
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    /* A program that closed its standard streams must not find us in their place. */
-    if (fd >= 0 && fd <= STDERR_FILENO) {
-        int higher = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-
-        close(fd);
-        fd = higher;
-    }
-    if (fd < 0)
-        return error_set(err, -errno, "cannot make a socket: %s", strerror(errno));
-    if (connect(fd, (const struct sockaddr *)&client->address, sizeof(client->address)) < 0)
+    r = fd < 0 ? -errno : own_fd_init(&own, fd);
+    if (r < 0)
+        return error_set(err, r, "cannot make a socket: %s", strerror(-r));
+    if (connect(own.fd, (const struct sockaddr *)&client->address, sizeof(client->address)) < 0)
         return connect_failed(client, -errno, err);
-    client->fd = TAKE_FD(fd);
+    client->own = own;
+    own = OWN_FD_NONE;
     return 0;
 }
 
 /*
- * Wait for `events` on the connection (where it has one). 0: look; -ETIMEDOUT, -ECANCELED. The
- * events that came are in `*ret`.
+ * Wait for `events` on the connection, if there is one. 0: some came, they are in `*ret`;
+ * -ETIMEDOUT, -ECANCELED.
  */
 static int wait_for(const struct client *client, short events, uint64_t deadline_usec,
                     int cancel_fd, short *ret) {
     for (;;) {
         struct pollfd fds[] = {
-            { .fd = client->fd, .events = events }, /* poll() passes over -1 */
+            { .fd = client_fd(client), .events = events }, /* poll() ignores -1 */
             { .fd = cancel_fd, .events = POLLIN },
             { .fd = client->heed_fd, .events = POLLIN },
         };
@@ -214,13 +212,11 @@ static int wait_for(const struct client *client, short events, uint64_t deadline
         struct timespec left = { 0 };
         int n;
 
-        if (now < deadline_usec) {
-            /* A day at most, so that no arithmetic of the kernel overflows. */
-            uint64_t usec = MIN(deadline_usec - now, UINT64_C(86400000000));
-
-            left.tv_sec = (time_t)(usec / 1000000);
-            left.tv_nsec = (long)(usec % 1000000) * 1000;
-        }
+        *ret = 0;
+        if (client->own.fd >= 0 && fds[0].fd < 0)
+            return 0; /* the program closed it */
+        if (now < deadline_usec)
+            left = clock_timespec(MIN(deadline_usec - now, LOOK_USEC));
         n = ppoll(fds, ELEMENTSOF(fds), &left, NULL);
         if (n < 0 && errno != EINTR && errno != EAGAIN)
             return -errno;
@@ -275,7 +271,7 @@ int client_reconnect(struct client *client, uint64_t timeout_usec, int cancel_fd
     }
 }
 
-/* The connection is of no use any more. */
+/* The connection cannot be used any more. */
 static int lost(struct client *client, int code, struct allot_error *err) {
     client_close(client);
     if (code == -ECONNRESET || code == -EPIPE)
@@ -292,13 +288,22 @@ static int not_connected(const struct client *client, struct allot_error *err) {
     return error_set(err, -ENOTCONN, "not connected to the daemon at %s", client_path(client));
 }
 
+/* Some bytes more, > 0; -EAGAIN: there are none yet; -ECONNRESET: none will come. */
+static int read_more(struct client *client) {
+    int r = client_is_connected(client) ? frame_in_read(&client->in, client->own.fd) : 0;
+
+    return r == 0 ? -ECONNRESET : r;
+}
+
 int client_send(struct client *client, enum wire_method method, const void *parameters,
                 enum varlink_flags flags, struct allot_error *err) {
     KEEP_ERRNO;
     int r;
 
-    if (client->fd < 0)
+    if (client->own.fd < 0)
         return not_connected(client, err);
+    if (!client_is_connected(client))
+        return lost(client, -ECONNRESET, err); /* the program closed it */
     varlink_call_write(frame_out_begin(&client->out), method, parameters, flags);
     if (client->out.json.len - client->out.begun > FRAME_CALL_MAX) {
         frame_out_drop(&client->out);
@@ -307,16 +312,15 @@ int client_send(struct client *client, enum wire_method method, const void *para
     }
     r = frame_out_end(&client->out);
     if (r < 0)
-        return error_set(err, r, "out of memory for a call of %s", wire_methods[method].name);
-    while ((r = frame_out_flush(&client->out, client->fd)) == -EAGAIN) {
+        return error_set(err, r, "no host memory for a call of %s", wire_methods[method].name);
+    while ((r = client_is_connected(client) ? frame_out_flush(&client->out, client->own.fd)
+                                            : -ECONNRESET) == -EAGAIN) {
         short events;
 
         r = wait_for(client, POLLIN | POLLOUT, UINT64_MAX, -1, &events);
-        /* The daemon may not read on before we do: take its replies in meanwhile. */
+        /* The daemon may not read on before we do: receive its replies meanwhile. */
         if (r >= 0 && events & POLLIN) {
-            r = frame_in_read(&client->in, client->fd);
-            if (r == 0)
-                r = -ECONNRESET;
+            r = read_more(client);
         }
         if (r < 0 && r != -EAGAIN)
             break;
@@ -324,7 +328,7 @@ int client_send(struct client *client, enum wire_method method, const void *para
     return r < 0 ? lost(client, r, err) : 0;
 }
 
-/* A whole message, waiting for it until the deadline. */
+/* Receive a whole message, waiting for it until the deadline. */
 static int next_message(struct client *client, uint64_t deadline_usec, int cancel_fd, char **ret,
                         size_t *ret_n) {
     for (;;) {
@@ -333,11 +337,11 @@ static int next_message(struct client *client, uint64_t deadline_usec, int cance
 
         if (r != 0)
             return r;
-        r = frame_in_read(&client->in, client->fd);
+        r = read_more(client);
         if (r > 0)
             continue;
         if (r != -EAGAIN)
-            return r == 0 ? -ECONNRESET : r;
+            return r;
         if (deadline_usec == 0)
             return -EAGAIN;
         r = wait_for(client, POLLIN, deadline_usec, cancel_fd, &events);
@@ -358,8 +362,10 @@ int client_receive(struct client *client, enum wire_method method, uint64_t time
 
     failure = failure ? failure : &failure_scratch;
     *failure = (struct failure){ 0 };
-    if (client->fd < 0)
+    if (client->own.fd < 0)
         return not_connected(client, err);
+    if (!client_is_connected(client))
+        return lost(client, -ECONNRESET, err); /* the program closed it */
     store_reset(&client->store);
     r = next_message(client, timeout_usec ? deadline_after(timeout_usec) : 0, cancel_fd, &text, &n);
     if (r == -EAGAIN)
@@ -402,7 +408,7 @@ int client_call(struct client *client, enum wire_method method, const void *para
     if (r < 0)
         return r;
     r = client_receive(client, method, timeout_usec ? timeout_usec : 1, -1, ret, failure, err);
-    /* An answer that comes late would be taken for that of the next call. */
+    /* A late answer would look like that of the next call. */
     if (r == -ETIMEDOUT && failure->code == FAILURE_NONE)
         client_close(client);
     return MIN(r, 0);

@@ -5,8 +5,9 @@
  *
  * Used by one thread at a time; threads that share a client need a lock of their own. It starts no
  * threads, installs no signal handlers, never raises SIGPIPE (MSG_NOSIGNAL), keeps its descriptor
- * close-on-exec and above 2, and preserves the caller's errno. After fork() the child must not use
- * its parent's connection: it calls client_abandon() and connects again.
+ * close-on-exec and above 2, and preserves the caller's errno. Where the program closes the
+ * descriptor, the connection is lost, and the number is left to the program. After fork() the child
+ * must not use its parent's connection: it calls client_abandon() and connects again.
  *
  * Replies on one connection arrive in order, so a call that waits or streams needs a connection of
  * its own. Any failure of the connection (the daemon ended, its answer made no sense, a call timed
@@ -25,8 +26,9 @@
 struct client;
 
 /*
- * Not connected yet. `path` NULL: ALLOT_SOCKET of the environment (not in a setuid program), else
- * CLIENT_SOCKET_DEFAULT. -ENAMETOOLONG for what is no path of a socket; -ENOMEM.
+ * Make a client that is not connected yet. `path` NULL: ALLOT_SOCKET of the environment (not in a
+ * setuid program), otherwise CLIENT_SOCKET_DEFAULT. -ENAMETOOLONG if the path does not fit a socket
+ * address; -ENOMEM.
  */
 int client_new(struct client **ret, const char *path, struct allot_error *err);
 struct client *client_free(struct client *client); /* accepts NULL, returns NULL */
@@ -41,12 +43,11 @@ const char *client_path(const struct client *client);
 int client_connect(struct client *client, struct allot_error *err);
 
 /*
- * Try again and again, with growing pauses (5 ms up to 200 ms, after ten seconds up to 1 s, each
- * shortened at random so that a thousand clients do not come at once), for at most `timeout_usec`
- * (UINT64_MAX: for ever). Ends early with -ECANCELED when `cancel_fd` (-1: none) becomes readable,
- * and with any error that waiting cannot cure, such as -EACCES. -ETIMEDOUT with the text of the
- * last attempt. After NotRunning there is a pause before the first attempt, too: each one starts
- * the daemon.
+ * Try again and again for at most `timeout_usec` (UINT64_MAX: for ever). Pauses grow from 5 ms to
+ * 200 ms, after ten seconds to 1 s, and are shortened at random so that a thousand clients do not
+ * come at once. Ends early with -ECANCELED when `cancel_fd` (-1: none) becomes readable, and with
+ * any error that waiting cannot cure, such as -EACCES. -ETIMEDOUT has the text of the last attempt.
+ * After NotRunning there is a pause before the first attempt, too: each attempt starts the daemon.
  */
 int client_reconnect(struct client *client, uint64_t timeout_usec, int cancel_fd,
                      struct allot_error *err);
@@ -59,11 +60,11 @@ int client_reconnect(struct client *client, uint64_t timeout_usec, int cancel_fd
 bool client_is_put_off(const struct client *client);
 
 bool client_is_connected(const struct client *client);
-void client_close(struct client *client);   /* ends the connection; connect again at will */
-void client_abandon(struct client *client); /* in a child: leave the parent's connection to it */
+void client_close(struct client *client);   /* end the connection; the client can connect again */
+void client_abandon(struct client *client); /* in a child: leave the connection to the parent */
 int client_fd(const struct client *client); /* for poll; -1: not connected */
 
-/* A second descriptor that ends waiting as `cancel_fd` does, from now on; -1, at first: none. */
+/* Set a second descriptor that ends waiting as `cancel_fd` does; -1, the initial value: none. */
 void client_heed(struct client *client, int fd);
 /* Close the sending half: this cancels a call that waits (docs/wire.md). Answers that the daemon
  * sent before it noticed can still be received; then it closes the connection. */
@@ -79,19 +80,19 @@ int client_silent(const char *path, struct allot_error *err);
  * Call and wait for the one reply. `parameters`: the struct of the method's call, or NULL. `ret`
  * may be NULL; it, and `failure` (may be NULL), live until the next call on this client. 0;
  * -ETIMEDOUT (UINT64_MAX: never), which closes the connection; -ENOTCONN, -ECONNRESET: the daemon
- * ended, or what else the socket says; a failure of the daemon is
- * failure_errno() of it, and `failure->code` tells it from trouble of our own, where it is
- * FAILURE_NONE. `err` has the sentence in each case.
+ * ended; or another error of the socket. If the daemon answers with a failure, returns its
+ * failure_errno() and sets `failure->code`; for all other errors that is FAILURE_NONE. `err` has
+ * the sentence in each case.
  */
 int client_call(struct client *client, enum wire_method method, const void *parameters,
                 uint64_t timeout_usec, union wire_reply *ret, struct failure *failure,
                 struct allot_error *err);
 
 /*
- * The parts of it, for streams and for pipelines. Send: the bytes are handed to the kernel, waiting
- * for room if need be. Receive: the next reply to `method`, waiting at most `timeout_usec`; 0 does
- * not wait: -EAGAIN if no whole one is there, then poll client_fd() for reading. > 0: more replies
- * of this call follow; 0: it was the last; errors as in client_call(), but that -ETIMEDOUT, and
+ * The parts of a call, for streams and pipelines. Send: hands the bytes to the kernel, and waits
+ * for room if necessary. Receive: the next reply to `method`, waiting at most `timeout_usec`; 0
+ * does not wait: -EAGAIN if there is no whole reply, then poll client_fd() for reading. > 0: more
+ * replies of this call follow; 0: it was the last; errors as in client_call(), but -ETIMEDOUT, and
  * -ECANCELED by `cancel_fd` (-1: none), leave the connection as it is.
  */
 int client_send(struct client *client, enum wire_method method, const void *parameters,

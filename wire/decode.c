@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One walk over the text, straight into the struct. Members mostly come in the order in which the
- * interface has them, so the one after the last is looked at first. Where in the message we are is
- * kept as a chain of places on the stack and written out only for a fault.
+ * One walk over the text, straight into the struct. Members mostly come in the order of the
+ * interface, so the search for a name starts after the last one. The position in the message is a
+ * chain of places on the stack, which is written out only for a fault.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -11,12 +11,12 @@
 
 #include "wire/type.h"
 
-/* More elements than any call needs: 256 devices a box, 64 a lease. */
+/* More elements than any call needs: 256 devices per box, 64 per lease. */
 #define ELEMENTS_MAX 1024
 
-struct place {
-    const struct place *outer;
-    const char *name; /* NULL: `index` of an array */
+struct field_path {
+    const struct field_path *outer;
+    const char *name; /* NULL: element `index` of an array */
     size_t name_n;
     size_t index;
 };
@@ -29,9 +29,9 @@ struct decoder {
 };
 
 static int read_object(struct decoder *d, void *ret, const struct wire_type *type,
-                       const struct place *place);
+                       const struct field_path *place);
 
-static size_t write_place(char *text, size_t size, const struct place *place) {
+static size_t write_place(char *text, size_t size, const struct field_path *place) {
     size_t n = place->outer ? write_place(text, size, place->outer) : 0;
     int more;
 
@@ -45,7 +45,8 @@ static size_t write_place(char *text, size_t size, const struct place *place) {
     return more < 0 ? n : n + (size_t)more;
 }
 
-__attribute__((format(printf, 3, 4))) static int fault(struct decoder *d, const struct place *place,
+__attribute__((format(printf, 3, 4))) static int fault(struct decoder *d,
+                                                       const struct field_path *place,
                                                        const char *format, ...) {
     va_list args;
 
@@ -59,7 +60,7 @@ __attribute__((format(printf, 3, 4))) static int fault(struct decoder *d, const 
 }
 
 static int not_json(struct decoder *d) {
-    fault(d, NULL, "no JSON at byte %td: %s", d->reader->at - d->reader->start,
+    fault(d, NULL, "not JSON at byte %td: %s", d->reader->at - d->reader->start,
           d->reader->why ? d->reader->why : "out of order");
     return -EBADMSG;
 }
@@ -79,7 +80,7 @@ static const char *kind_words(const struct wire_field *field) {
 }
 
 static int read_number(struct decoder *d, const struct wire_field *field, int64_t *ret,
-                       const struct place *place) {
+                       const struct field_path *place) {
     int64_t least = field->kind == WIRE_UINT ? 0 : INT64_MIN;
     int64_t value;
     int r;
@@ -94,7 +95,7 @@ static int read_number(struct decoder *d, const struct wire_field *field, int64_
         r = json_read_int(d->reader, &value);
     }
     if (r == -ERANGE || (r == 0 && value < least))
-        return fault(d, place, "has to be a whole number from %jd to %jd", (intmax_t)least,
+        return fault(d, place, "must be a whole number from %jd to %jd", (intmax_t)least,
                      (intmax_t)INT64_MAX);
     if (r == 0)
         *ret = value;
@@ -102,7 +103,7 @@ static int read_number(struct decoder *d, const struct wire_field *field, int64_
 }
 
 static int read_enum(struct decoder *d, const struct wire_field *field, int *ret,
-                     const struct place *place) {
+                     const struct field_path *place) {
     char list[96] = "";
     size_t n = 0;
     char *word;
@@ -118,12 +119,12 @@ static int read_enum(struct decoder *d, const struct wire_field *field, int *ret
         }
         n += (size_t)snprintf(list + n, sizeof(list) - n, "%s%s", i ? ", " : "", field->words[i]);
     }
-    return fault(d, place, "has to be one of: %s", list);
+    return fault(d, place, "must be one of: %s", list);
 }
 
-/* One value, as it stands in an array or by itself; -EPROTOTYPE: it is of another kind. */
+/* Read one value, in an array or by itself; -EPROTOTYPE: it is of another kind. */
 static int read_value(struct decoder *d, const struct wire_field *field, void *at,
-                      const struct place *place) {
+                      const struct field_path *place) {
     int64_t number = 0;
     int r;
 
@@ -148,7 +149,7 @@ static int read_value(struct decoder *d, const struct wire_field *field, void *a
     return -EPROTOTYPE;
 }
 
-/* Room for one element more behind the `n` at `*array`. */
+/* Make room for one more element behind the `n` at `*array`. */
 static int array_make_room(struct decoder *d, char **array, size_t n, size_t *n_room, size_t size) {
     size_t room = *n_room ? *n_room * 2 : 4;
     char *larger;
@@ -166,7 +167,7 @@ static int array_make_room(struct decoder *d, char **array, size_t n, size_t *n_
 }
 
 static int read_array(struct decoder *d, const struct wire_field *field, char *message,
-                      const struct place *place) {
+                      const struct field_path *place) {
     size_t size = field->kind == WIRE_OBJECT   ? field->object->size
                   : field->kind == WIRE_STRING ? sizeof(char *)
                                                : sizeof(uint64_t);
@@ -177,11 +178,11 @@ static int read_array(struct decoder *d, const struct wire_field *field, char *m
     r = json_enter(d->reader, JSON_ARRAY);
     if (r < 0)
         return r;
-    array = store_get(d->store, 0); /* an empty one is not an absent one */
+    array = store_get(d->store, 0); /* an empty array differs from an absent one */
     if (!array)
         return -ENOMEM;
     while ((r = json_next_element(d->reader)) > 0) {
-        struct place element = { .outer = place, .index = n };
+        struct field_path element = { .outer = place, .index = n };
 
         if (d->strictness == WIRE_STRICT && n == ELEMENTS_MAX)
             return fault(d, place, "has more than %d elements", ELEMENTS_MAX);
@@ -190,7 +191,7 @@ static int read_array(struct decoder *d, const struct wire_field *field, char *m
             return r;
         r = read_value(d, field, array + n * size, &element);
         if (r == -EPROTOTYPE)
-            return fault(d, &element, "has to be %s", kind_words(field));
+            return fault(d, &element, "must be %s", kind_words(field));
         if (r < 0)
             return r;
         n++;
@@ -203,7 +204,7 @@ static int read_array(struct decoder *d, const struct wire_field *field, char *m
 }
 
 static int read_map(struct decoder *d, const struct wire_field *field, char *message,
-                    const struct place *place) {
+                    const struct field_path *place) {
     struct wire_variable *variables = store_get(d->store, 0);
     size_t n = 0, n_room = 0, name_n;
     char *name, *value;
@@ -213,7 +214,7 @@ static int read_map(struct decoder *d, const struct wire_field *field, char *mes
     if (r < 0)
         return r;
     while ((r = json_next_member(d->reader, &name, &name_n)) > 0) {
-        struct place member = { .outer = place, .name = name, .name_n = name_n };
+        struct field_path member = { .outer = place, .name = name, .name_n = name_n };
 
         if (d->strictness == WIRE_STRICT && n == ELEMENTS_MAX)
             return fault(d, place, "has more than %d members", ELEMENTS_MAX);
@@ -222,7 +223,7 @@ static int read_map(struct decoder *d, const struct wire_field *field, char *mes
             return r;
         r = json_read_string(d->reader, &value, NULL);
         if (r == -EPROTOTYPE)
-            return fault(d, &member, "has to be a string");
+            return fault(d, &member, "must be a string");
         if (r < 0)
             return r;
         variables[n++] = (struct wire_variable){ name, value };
@@ -235,7 +236,7 @@ static int read_map(struct decoder *d, const struct wire_field *field, char *mes
 }
 
 static int read_field(struct decoder *d, const struct wire_field *field, char *message,
-                      const struct place *place) {
+                      const struct field_path *place) {
     char *at = message + field->offset;
     int r;
 
@@ -245,7 +246,7 @@ static int read_field(struct decoder *d, const struct wire_field *field, char *m
     if (wire_field_is_array(field)) {
         r = read_array(d, field, message, place);
         if (r == -EPROTOTYPE)
-            return fault(d, place, "has to be an array");
+            return fault(d, place, "must be an array");
     } else if (field->kind == WIRE_MAP) {
         r = read_map(d, field, message, place);
     } else if (field->kind == WIRE_OBJECT) {
@@ -263,7 +264,7 @@ static int read_field(struct decoder *d, const struct wire_field *field, char *m
         r = read_value(d, field, at, place);
     }
     if (r == -EPROTOTYPE)
-        return fault(d, place, "has to be %s", kind_words(field));
+        return fault(d, place, "must be %s", kind_words(field));
     return r;
 }
 
@@ -271,7 +272,7 @@ static bool is_named(const struct wire_field *field, const char *name, size_t n)
     return field->key_n == n + 3 && memcmp(field->key + 1, name, n) == 0;
 }
 
-/* The field of that name; `guess` is looked at first. n_fields: there is none. */
+/* The field with that name; tries `guess` first. n_fields: there is none. */
 static unsigned find_field(const struct wire_type *type, unsigned guess, const char *name,
                            size_t n) {
     if (guess < type->n_fields && is_named(&type->fields[guess], name, n))
@@ -283,12 +284,12 @@ static unsigned find_field(const struct wire_type *type, unsigned guess, const c
 }
 
 static int check_complete(struct decoder *d, const struct wire_type *type, uint64_t seen,
-                          const struct place *outer) {
+                          const struct field_path *outer) {
     for (unsigned i = 0; i < type->n_fields; i++) {
         const struct wire_field *field = &type->fields[i];
-        struct place place = { .outer = outer,
-                               .name = field->key + 1,
-                               .name_n = field->key_n - 3u };
+        struct field_path place = { .outer = outer,
+                                    .name = field->key + 1,
+                                    .name_n = field->key_n - 3u };
 
         if (!(seen & UINT64_C(1) << i) && !wire_field_is_optional(field))
             return fault(d, &place, "is missing");
@@ -297,7 +298,7 @@ static int check_complete(struct decoder *d, const struct wire_type *type, uint6
 }
 
 static int read_object(struct decoder *d, void *ret, const struct wire_type *type,
-                       const struct place *outer) {
+                       const struct field_path *outer) {
     uint64_t seen = 0;
     unsigned i = 0;
     char *name;
@@ -308,7 +309,7 @@ static int read_object(struct decoder *d, void *ret, const struct wire_type *typ
     if (r < 0)
         return r;
     while ((r = json_next_member(d->reader, &name, &n)) > 0) {
-        struct place place = { .outer = outer, .name = name, .name_n = n };
+        struct field_path place = { .outer = outer, .name = name, .name_n = n };
 
         i = find_field(type, i, name, n);
         if (i == type->n_fields) {
@@ -342,6 +343,6 @@ int wire_decode(void *ret, const struct wire_type *type, enum wire_strictness st
     memset(ret, 0, type->size);
     r = read_object(&d, ret, type, NULL);
     if (r == -EPROTOTYPE)
-        return fault(&d, NULL, "has to be an object");
+        return fault(&d, NULL, "must be an object");
     return r == -EBADMSG ? not_json(&d) : r;
 }

@@ -15,8 +15,7 @@ static void put_value(struct json_writer *w, const struct wire_field *field, con
         json_put_bool(w, *(const bool *)at);
         break;
     case WIRE_STRING:
-        /* A text that is due and missing is our mistake, but no reason to send what is no Varlink.
-         */
+        /* A required text that is missing is our mistake, but no reason to send invalid Varlink. */
         json_put_string(w, *(const char *const *)at ? *(const char *const *)at : "");
         break;
     case WIRE_ENUM:

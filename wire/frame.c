@@ -3,9 +3,9 @@
  *     data   0 ........ start ....... scanned ...... len ..... size
  *              taken     │ a message that has begun   │  room
  *
- * Messages are taken from the front; what is left of an unfinished one is moved to the front only
- * when the room behind it runs out, which is never more than once a buffer. The buffer doubles up
- * to one byte more than the longest message, so a peer that sends without end costs at most that.
+ * Messages are taken from the front. The rest of an unfinished one is moved to the front only when
+ * the room behind it runs out, at most once per buffer. The buffer doubles up to one byte more than
+ * the longest message, so a peer that sends without end costs at most that.
  */
 #include "wire/frame.h"
 
@@ -19,7 +19,7 @@
 
 #define FRAME_FIRST ((size_t)4096)
 
-/* After a burst, more than this is given back as soon as it is empty. */
+/* After a burst, an empty buffer larger than this is freed. */
 #define FRAME_KEEP ((size_t)16 << 10)
 
 void frame_in_init(struct frame_in *in, size_t max) {
@@ -45,7 +45,7 @@ static int in_make_room(struct frame_in *in) {
     if (in->len < in->size)
         return 0;
     size = MAX(in->size * 2, FRAME_FIRST);
-    /* A whole message always fits, and so does the byte that shows that one is too long. */
+    /* A whole message always fits, and so does the byte that shows that a message is too long. */
     size = MIN(size, MAX(most, FRAME_FIRST) + 1);
     if (size <= in->size)
         return -EMSGSIZE;
@@ -74,8 +74,7 @@ int frame_in_read(struct frame_in *in, int fd) {
 }
 
 int frame_in_next(struct frame_in *in, char **ret_text, size_t *ret_n) {
-    char *from = in->data + in->start;
-    char *end = NULL;
+    char *from, *end = NULL;
 
     if (in->scanned < in->len)
         end = memchr(in->data + in->scanned, '\0', in->len - in->scanned);
@@ -83,6 +82,7 @@ int frame_in_next(struct frame_in *in, char **ret_text, size_t *ret_n) {
         in->scanned = in->len;
         return in->len - in->start > in->max ? -EMSGSIZE : 0;
     }
+    from = in->data + in->start;
     if ((size_t)(end - from) > in->max)
         return -EMSGSIZE;
     *ret_text = from;
@@ -148,7 +148,7 @@ int frame_out_flush(struct frame_out *out, int fd) {
             return errno == EWOULDBLOCK ? -EAGAIN : -errno;
         out->sent += (size_t)n;
 
-        /* What a slow reader has taken is not kept until it has taken all. */
+        /* Free what a slow reader has taken before it has taken everything. */
         if (out->sent > FRAME_KEEP && out->sent > out->json.len / 2 && out->sent < out->begun) {
             memmove(out->json.data, out->json.data + out->sent, out->json.len - out->sent);
             out->json.len -= out->sent;

@@ -2,8 +2,6 @@
 /* The types of the interface, in its order. */
 #include "wire/message.h"
 
-#include <string.h>
-
 #include "base/cleanup.h"
 #include "wire/type.h"
 
@@ -12,40 +10,23 @@
 #define WORDS(e, ...)                                                                              \
     const char *const e##_words[] = { __VA_ARGS__, NULL };                                         \
     const char *e##_name(enum e value) {                                                           \
-        return value >= 1 && (size_t)value < ELEMENTSOF(e##_words) ? e##_words[value - 1] : "?";   \
-    }
-#define FIND(e)                                                                                    \
-    enum e e##_find(const char *name) {                                                            \
-        return (enum e)word_find(e##_words, name);                                                 \
+        return words_name(e##_words, value);                                                       \
     }
 
-static int word_find(const char *const *words, const char *name) {
-    for (int i = 0; words[i]; i++)
-        if (strcmp(words[i], name) == 0)
-            return i + 1;
-    return 0;
-}
-
-WORDS(wire_mode, "fraction", "grow", "fixed", "exclusive")
-WORDS(wire_choose, "pack", "spread", "links")
 WORDS(wire_device_kind, "gpu", "mig")
 WORDS(wire_device_state, "ready", "draining", "lost")
 WORDS(wire_lease_state, "active", "ending")
 WORDS(wire_process_kind, "compute", "graphics", "both")
 WORDS(wire_what, "lease", "growth")
 WORDS(wire_box_mode, "open", "locked")
-WORDS(wire_notice_kind, "recall", "idle", "over", "draining", "ending", "lost")
 WORDS(wire_verdict, "grant", "wait", "deny")
 WORDS(wire_by, "user", "group", "device")
-FIND(wire_mode)
-FIND(wire_choose)
-FIND(wire_by)
 
 /* ---- What is asked for ---------------------------------------------------------------------- */
 
 static const struct wire_field amount_fields[] = {
-    ENUM(wire_amount, mode, wire_mode), MAYBE_UINT(wire_amount, permyriad),
-    MAYBE_UINT(wire_amount, bytes),     MAYBE_UINT(wire_amount, min_bytes),
+    ENUM(wire_amount, mode, lease_mode), MAYBE_UINT(wire_amount, permyriad),
+    MAYBE_UINT(wire_amount, bytes),      MAYBE_UINT(wire_amount, min_bytes),
     MAYBE_UINT(wire_amount, max_bytes),
 };
 static const struct wire_type wire_amount_type = WIRE_TYPE(wire_amount, "Amount", amount_fields);
@@ -56,7 +37,7 @@ static const struct wire_field request_fields[] = {
     MAYBE_OBJECTS(wire_request, amounts, wire_amount),
     MAYBE_UINT(wire_request, gpus),
     MAYBE_STRINGS(wire_request, devices),
-    MAYBE_ENUM(wire_request, choose, wire_choose),
+    MAYBE_ENUM(wire_request, choose, choice),
     MAYBE_STRING(wire_request, visible_devices),
     MAYBE_STRING(wire_request, device_order),
     MAYBE_INT(wire_request, priority),
@@ -104,16 +85,11 @@ static const struct wire_field device_fields[] = {
     UINT(wire_device, overcommitted_bytes),
     UINT(wire_device, free_bytes),
     UINT(wire_device, context_bytes),
-    MAYBE_UINT(wire_device, utilization_percent),
-    MAYBE_UINT(wire_device, memory_utilization_percent),
-    MAYBE_INT(wire_device, temperature_celsius),
-    MAYBE_UINT(wire_device, power_milliwatts),
-    MAYBE_UINT(wire_device, power_limit_milliwatts),
-    MAYBE_UINT(wire_device, sm_clock_mhz),
-    MAYBE_UINT(wire_device, memory_clock_mhz),
-    MAYBE_UINT(wire_device, ecc_corrected),
-    MAYBE_UINT(wire_device, ecc_uncorrected),
-    OBJECTS(wire_device, links, wire_link),
+    MAYBE_UINT(wire_device, unguarded_processes),
+#define X(group, kind, field) MAYBE_##kind(wire_device, field),
+    READINGS(X)
+#undef X
+        OBJECTS(wire_device, links, wire_link),
 };
 const struct wire_type wire_device_type = WIRE_TYPE(wire_device, "Device", device_fields);
 
@@ -136,7 +112,7 @@ static const struct wire_field lease_fields[] = {
     MAYBE_STRING(wire_lease, name),
     UINT(wire_lease, uid),
     STRING(wire_lease, user),
-    ENUM(wire_lease, mode, wire_mode),
+    ENUM(wire_lease, mode, lease_mode),
     INT(wire_lease, priority),
     ENUM(wire_lease, state, wire_lease_state),
     MAYBE_STRING(wire_lease, reason),
@@ -219,7 +195,7 @@ static const struct wire_field held_fields[] = {
 const struct wire_type wire_held_type = WIRE_TYPE(wire_held, "Held", held_fields);
 
 static const struct wire_field notice_fields[] = {
-    ENUM(wire_notice, kind, wire_notice_kind),
+    ENUM(wire_notice, kind, notice_kind),
     MAYBE_STRING(wire_notice, device),
     MAYBE_UINT(wire_notice, bytes),
     STRING(wire_notice, text),

@@ -21,9 +21,11 @@
 #include <stdint.h>
 
 #include "base/json.h"
+#include "base/readings.h"
 #include "base/store.h"
+#include "base/words.h"
 
-/* Devices give memory by so much: Grow rounds up to it, Shrink down. */
+/* Devices give out memory in these units: Grow rounds up, Shrink rounds down. */
 #define WIRE_GRANULE ((uint64_t)2 << 20)
 
 struct wire_maybe {
@@ -35,8 +37,6 @@ static inline struct wire_maybe wire_some(uint64_t value) {
     return (struct wire_maybe){ true, value > INT64_MAX ? INT64_MAX : (int64_t)value };
 }
 
-enum wire_mode { WIRE_MODE_FRACTION = 1, WIRE_MODE_GROW, WIRE_MODE_FIXED, WIRE_MODE_EXCLUSIVE };
-enum wire_choose { WIRE_CHOOSE_PACK = 1, WIRE_CHOOSE_SPREAD, WIRE_CHOOSE_LINKS };
 enum wire_device_kind { WIRE_DEVICE_GPU = 1, WIRE_DEVICE_MIG };
 enum wire_device_state { WIRE_DEVICE_READY = 1, WIRE_DEVICE_DRAINING, WIRE_DEVICE_LOST };
 enum wire_lease_state { WIRE_LEASE_ACTIVE = 1, WIRE_LEASE_ENDING };
@@ -45,18 +45,10 @@ enum wire_what { WIRE_WAITS_LEASE = 1, WIRE_WAITS_GROWTH };
 enum wire_box_mode { WIRE_BOX_OPEN = 1, WIRE_BOX_LOCKED };
 enum wire_verdict { WIRE_VERDICT_GRANT = 1, WIRE_VERDICT_WAIT, WIRE_VERDICT_DENY };
 enum wire_by { WIRE_BY_USER = 1, WIRE_BY_GROUP, WIRE_BY_DEVICE };
-enum wire_notice_kind {
-    WIRE_NOTICE_RECALL = 1,
-    WIRE_NOTICE_IDLE,
-    WIRE_NOTICE_OVER,
-    WIRE_NOTICE_DRAINING,
-    WIRE_NOTICE_ENDING,
-    WIRE_NOTICE_LOST,
-};
 
-/* The word of the interface for a value, "?" for none; and back, 0 for a word that is none. */
-const char *wire_mode_name(enum wire_mode mode);
-const char *wire_choose_name(enum wire_choose choose);
+/* The word of the interface for a value, "?" if there is none. base/words.h has the words of
+ * further enums.
+ */
 const char *wire_device_kind_name(enum wire_device_kind kind);
 const char *wire_device_state_name(enum wire_device_state state);
 const char *wire_lease_state_name(enum wire_lease_state state);
@@ -65,15 +57,12 @@ const char *wire_what_name(enum wire_what what);
 const char *wire_box_mode_name(enum wire_box_mode mode);
 const char *wire_verdict_name(enum wire_verdict verdict);
 const char *wire_by_name(enum wire_by by);
-const char *wire_notice_kind_name(enum wire_notice_kind kind);
-enum wire_mode wire_mode_find(const char *name);
-enum wire_choose wire_choose_find(const char *name);
-enum wire_by wire_by_find(const char *name);
+extern const char *const wire_by_words[];
 
 /* ---- Types ---------------------------------------------------------------------------------- */
 
 struct wire_amount {
-    enum wire_mode mode;
+    enum lease_mode mode;
     struct wire_maybe permyriad;
     struct wire_maybe bytes;
     struct wire_maybe min_bytes;
@@ -88,7 +77,7 @@ struct wire_request {
     struct wire_maybe gpus;
     const char *const *devices;
     size_t n_devices;
-    enum wire_choose choose; /* optional */
+    enum choice choose; /* optional */
     const char *visible_devices;
     const char *device_order;
     struct wire_maybe priority; /* may be negative */
@@ -131,15 +120,10 @@ struct wire_device {
     uint64_t overcommitted_bytes;
     uint64_t free_bytes;
     uint64_t context_bytes;
-    struct wire_maybe utilization_percent;
-    struct wire_maybe memory_utilization_percent;
-    struct wire_maybe temperature_celsius; /* may be negative */
-    struct wire_maybe power_milliwatts;
-    struct wire_maybe power_limit_milliwatts;
-    struct wire_maybe sm_clock_mhz;
-    struct wire_maybe memory_clock_mhz;
-    struct wire_maybe ecc_corrected;
-    struct wire_maybe ecc_uncorrected;
+    struct wire_maybe unguarded_processes;
+#define X(group, kind, field) struct wire_maybe field;
+    READINGS(X)
+#undef X
     const struct wire_link *links;
     size_t n_links;
 };
@@ -164,7 +148,7 @@ struct wire_lease {
     const char *name; /* optional */
     uint64_t uid;
     const char *user;
-    enum wire_mode mode;
+    enum lease_mode mode;
     int64_t priority;
     enum wire_lease_state state;
     const char *reason; /* optional */
@@ -260,7 +244,7 @@ struct wire_held {
 };
 
 struct wire_notice {
-    enum wire_notice_kind kind;
+    enum notice_kind kind;
     const char *device; /* optional */
     struct wire_maybe bytes;
     const char *text;
@@ -425,7 +409,7 @@ struct wire_resume {
     size_t n_devices;
 };
 
-/* Parameters of any call: which member is meant says the method. */
+/* Parameters of any call; the method says which member is valid. */
 union wire_call {
     struct wire_nothing nothing; /* GetBox, Monitor, Reload */
     struct wire_acquire acquire;
@@ -458,8 +442,8 @@ union wire_reply {
 /* ---- To JSON and back --------------------------------------------------------------------------
  */
 
-/* How a type of this page becomes an object, and back. Tables, in wire/message.c and wire/method.c.
- */
+/* How a type of this header becomes an object, and back. Tables, in wire/message.c and
+ * wire/method.c. */
 struct wire_type;
 extern const struct wire_type wire_box_type, wire_request_type;
 
@@ -467,33 +451,31 @@ struct wire_method_info {
     const char *name; /* "Grow" */
     const struct wire_type *call;
     const struct wire_type *reply;
-    bool streams; /* `more` means something to it */
 };
 extern const struct wire_method_info wire_methods[WIRE_METHODS];
 
-/* The method of the interface that has this name, without the interface; WIRE_METHODS if none has.
- */
+/* The method with this name, without the interface's; WIRE_METHODS: there is none. */
 enum wire_method wire_method_find(const char *name, size_t n);
 
-/* Write `message`, a struct of `type`, as an object; what is absent is left out. */
+/* Write `message`, a struct of `type`, as an object; absent members are left out. */
 void wire_encode(struct json_writer *w, const struct wire_type *type, const void *message);
 
 enum wire_strictness {
     WIRE_STRICT,  /* calls from untrusted clients: an unknown member is refused, arrays are bounded
                    */
-    WIRE_LENIENT, /* replies of a daemon that may be newer: an unknown member is passed over */
+    WIRE_LENIENT, /* replies of a daemon that may be newer: an unknown member is skipped */
 };
 
 /* What is wrong with a message, for InvalidParameter. */
 struct wire_fault {
     char member[96];  /* "request.amounts[2].bytes"; "" : the message as a whole */
-    char reason[128]; /* "has to be a whole number from 0 to 9223372036854775807" */
+    char reason[128]; /* "must be a whole number from 0 to 9223372036854775807" */
 };
 
 /*
- * Read one object into `ret`, a struct of `type`. -EBADMSG: no JSON, or too deep; -EINVAL: JSON,
- * but no message of this type: a member that is missing, unknown, double or of another type;
- * -ENOMEM. `fault` says which and is untouched on success.
+ * Read one object into `ret`, a struct of `type`. -EBADMSG: not JSON, or nested too deeply;
+ * -EINVAL: JSON, but no message of this type: a member is missing, unknown, duplicate or of another
+ * type; -ENOMEM. `fault` says which and is untouched on success.
  */
 int wire_decode(void *ret, const struct wire_type *type, enum wire_strictness strictness,
                 struct json_reader *reader, struct store *store, struct wire_fault *fault);

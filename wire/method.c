@@ -121,20 +121,20 @@ TAKES(usage)
 TAKES(usage_reply)
 
 const struct wire_method_info wire_methods[WIRE_METHODS] = {
-    [WIRE_METHOD_GET_BOX] = { "GetBox", &nothing_type, &get_box_reply_type, false },
-    [WIRE_METHOD_ACQUIRE] = { "Acquire", &acquire_type, &acquire_reply_type, true },
-    [WIRE_METHOD_EXPLAIN] = { "Explain", &explain_type, &explain_reply_type, false },
-    [WIRE_METHOD_ATTACH] = { "Attach", &attach_type, &attach_reply_type, true },
-    [WIRE_METHOD_CONFINE] = { "Confine", &confine_type, &confine_reply_type, false },
-    [WIRE_METHOD_GROW] = { "Grow", &grow_type, &grow_reply_type, false },
-    [WIRE_METHOD_SHRINK] = { "Shrink", &shrink_type, &shrink_reply_type, false },
-    [WIRE_METHOD_RELEASE] = { "Release", &release_type, &nothing_type, false },
-    [WIRE_METHOD_KILL] = { "Kill", &kill_type, &kill_reply_type, false },
-    [WIRE_METHOD_MONITOR] = { "Monitor", &nothing_type, &monitor_reply_type, true },
-    [WIRE_METHOD_USAGE] = { "Usage", &usage_type, &usage_reply_type, false },
-    [WIRE_METHOD_DRAIN] = { "Drain", &drain_type, &nothing_type, false },
-    [WIRE_METHOD_RESUME] = { "Resume", &resume_type, &nothing_type, false },
-    [WIRE_METHOD_RELOAD] = { "Reload", &nothing_type, &nothing_type, false },
+    [WIRE_METHOD_GET_BOX] = { "GetBox", &nothing_type, &get_box_reply_type },
+    [WIRE_METHOD_ACQUIRE] = { "Acquire", &acquire_type, &acquire_reply_type },
+    [WIRE_METHOD_EXPLAIN] = { "Explain", &explain_type, &explain_reply_type },
+    [WIRE_METHOD_ATTACH] = { "Attach", &attach_type, &attach_reply_type },
+    [WIRE_METHOD_CONFINE] = { "Confine", &confine_type, &confine_reply_type },
+    [WIRE_METHOD_GROW] = { "Grow", &grow_type, &grow_reply_type },
+    [WIRE_METHOD_SHRINK] = { "Shrink", &shrink_type, &shrink_reply_type },
+    [WIRE_METHOD_RELEASE] = { "Release", &release_type, &nothing_type },
+    [WIRE_METHOD_KILL] = { "Kill", &kill_type, &kill_reply_type },
+    [WIRE_METHOD_MONITOR] = { "Monitor", &nothing_type, &monitor_reply_type },
+    [WIRE_METHOD_USAGE] = { "Usage", &usage_type, &usage_reply_type },
+    [WIRE_METHOD_DRAIN] = { "Drain", &drain_type, &nothing_type },
+    [WIRE_METHOD_RESUME] = { "Resume", &resume_type, &nothing_type },
+    [WIRE_METHOD_RELOAD] = { "Reload", &nothing_type, &nothing_type },
 };
 
 enum wire_method wire_method_find(const char *name, size_t n) {

@@ -18,7 +18,7 @@ static int get_groups(struct peer *peer, int fd) {
     socklen_t size = 0;
     gid_t *groups = NULL;
 
-    /* Asked for nothing, the kernel says -ERANGE and how much it would have been. */
+    /* Without a buffer, the kernel returns -ERANGE and the size that it needs. */
     while (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &size) < 0) {
         int r = -errno;
         gid_t *larger;
@@ -34,8 +34,14 @@ static int get_groups(struct peer *peer, int fd) {
         }
         groups = larger;
     }
-    peer->groups = groups;
     peer->n_groups = size / sizeof(gid_t);
+    if (peer->n_groups > PEER_GROUPS_MAX) {
+        gid_t *fewer = realloc(groups, PEER_GROUPS_MAX * sizeof(*fewer));
+
+        groups = fewer ? fewer : groups;
+        peer->n_groups = PEER_GROUPS_MAX;
+    }
+    peer->groups = groups;
     return 0;
 }
 
@@ -67,7 +73,8 @@ int peer_get(struct peer *ret, int fd) {
 
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &size) < 0)
         return -errno;
-    /* What is no connected Unix socket has no peer: the kernel says so by these. */
+    /* A socket that is not a connected Unix socket has no peer: the kernel then reports these
+     * ids. */
     if (cred.uid == (uid_t)-1 || cred.gid == (gid_t)-1)
         return -ENOTCONN;
     peer.pid = cred.pid;
@@ -88,13 +95,4 @@ void peer_done(struct peer *peer) {
     free(peer->groups);
     closep(&peer->pidfd);
     *peer = (struct peer){ .pidfd = -1 };
-}
-
-bool peer_is_in(const struct peer *peer, gid_t gid) {
-    if (peer->gid == gid)
-        return true;
-    for (size_t i = 0; i < peer->n_groups; i++)
-        if (peer->groups[i] == gid)
-            return true;
-    return false;
 }

@@ -12,6 +12,12 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+/*
+ * Groups that are kept. A process in a user namespace of its own may take on all that are
+ * subordinate to its user, 65,535 of them; the kernel lists lower numbers first.
+ */
+#define PEER_GROUPS_MAX 256
+
 struct peer {
     pid_t pid; /* in our pid namespace; 0: not visible from it */
     uid_t uid;
@@ -22,8 +28,6 @@ struct peer {
     bool pidfd_exact; /* came with the socket */
 };
 
-/* -ENOTCONN and the like for what is no connected Unix socket; -ENOMEM, -EMFILE. */
+/* -ENOTCONN and the like if `fd` is not a connected Unix socket; -ENOMEM, -EMFILE. */
 int peer_get(struct peer *ret, int fd);
 void peer_done(struct peer *peer);
-
-bool peer_is_in(const struct peer *peer, gid_t gid); /* its gid or one of its groups */

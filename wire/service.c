@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every Varlink service tells of itself. */
+/* What every Varlink service reports about itself. */
 #include <string.h>
 
 #include "wire/varlink.h"

@@ -2,7 +2,7 @@
 #pragma once
 /*
  * Snapshot: a copy of a box at one instant, as GetBox answers it, that outlives the connection.
- * gpuctl-bare writes it, gpuctl reads it, and tests keep it in files.
+ * gpuctl-nvml-view writes it, gpuctl reads it, and tests keep it in files.
  *
  * Owned by the caller of snapshot_read(); everything in `box` lives as long. Any thread, one at a
  * time.
@@ -19,12 +19,12 @@ struct snapshot {
     char *text;
 };
 
-/* `box` as one JSON object without line ends: the member `box` of GetBox's reply. */
+/* Write `box` as one JSON object without newlines: the member `box` of GetBox's reply. */
 void snapshot_write(struct json_writer *w, const struct wire_box *box);
 
 /*
- * Read such an object; the text is copied. -EBADMSG or -EINVAL with `err` naming the member that is
- * wrong; members that are not known are passed over; -ENOMEM.
+ * Read such an object; the text is copied. -EBADMSG or -EINVAL, and `err` names the member that is
+ * wrong; unknown members are skipped; -ENOMEM.
  */
 int snapshot_read(struct snapshot **ret, const char *text, size_t n, struct allot_error *err);
 struct snapshot *snapshot_free(struct snapshot *snapshot); /* accepts NULL, returns NULL */

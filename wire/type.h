@@ -2,7 +2,7 @@
 #pragma once
 /*
  * Type: how a struct of wire/message.h lies in memory, member by member, so that one writer and one
- * reader do for all of them. Constant tables, for wire/, its tests and gpuctl's views.
+ * reader serve all of them. Constant tables, for wire/, its tests and gpuctl's views.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -27,12 +27,12 @@ enum wire_shape {
 };
 
 struct wire_field {
-    const char *key; /* "\"bytes\":" as it is written */
+    const char *key; /* "\"bytes\":", as on the wire */
     uint8_t key_n;
     uint8_t kind;
     uint8_t shape;
     uint16_t offset;
-    uint16_t n_offset;              /* of the count, where there is one */
+    uint16_t n_offset;              /* of the count, if there is one */
     const char *const *words;       /* of an enum: [value - 1], NULL at the end */
     const struct wire_type *object; /* of an object */
 };
@@ -55,7 +55,7 @@ static inline bool wire_field_is_array(const struct wire_field *field) {
 /* ---- For the tables ----------------------------------------------------------------------------
  */
 
-/* The offset of a member, which has to be of the type that the table says. */
+/* The offset of a member, which must have the type that the table says. */
 #define WIRE_AT(T, m, want)                                                                        \
     .offset =                                                                                      \
         offsetof(struct T, m) +                                                                    \
@@ -114,7 +114,6 @@ static inline bool wire_field_is_array(const struct wire_field *field) {
     { .name = shown, .fields = table, .n_fields = ELEMENTSOF(table), .size = sizeof(struct T) }
 
 /* Words and types that more than one table needs. */
-extern const char *const wire_by_words[];
 extern const char *const wire_verdict_words[];
 extern const struct wire_type wire_share_type, wire_grant_type, wire_held_type, wire_notice_type;
 extern const struct wire_type wire_event_type, wire_usage_row_type;

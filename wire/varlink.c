@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A call is walked twice: first its envelope, which passes over the parameters and so checks all of
- * the text, then the parameters by the type of the method. So the order of members does not matter,
- * `oneway` is known whatever is wrong with the parameters, and what is no JSON is told from what is
- * no call. The first walk takes a tenth of a microsecond.
+ * A call is walked twice: first its envelope, which skips the parameters and so checks all of the
+ * text, then the parameters by the type of the method. So the order of members does not matter,
+ * `oneway` is known whatever is wrong with the parameters, and text that is not JSON is told from
+ * JSON that is not a call. The first walk takes a tenth of a microsecond.
  */
 #include "wire/varlink.h"
 
@@ -84,21 +84,21 @@ static int read_envelope(struct json_reader *r, struct envelope *ret, const char
             reason = "is given twice";
         } else if (member == METHOD) {
             code = json_read_string(r, &ret->method, &ret->method_n);
-            reason = "has to be a string";
+            reason = "must be a string";
         } else if (member == PARAMETERS) {
             code = json_peek(r) == JSON_OBJECT ? json_skip(r, &ret->parameters, &ret->parameters_n)
                    : json_peek(r) == JSON_NULL ? json_read_null(r)
                                                : -EPROTOTYPE;
-            reason = "has to be an object";
+            reason = "must be an object";
         } else {
             code = read_flag(r, member == MORE     ? &ret->more
                                 : member == ONEWAY ? &ret->oneway
                                                    : &ret->upgrade);
-            reason = "has to be true or false";
+            reason = "must be true or false";
         }
         seen |= 1u << member;
         if (code == -EINVAL || code == -EPROTOTYPE) {
-            /* Walk on: `oneway` may still come, and the rest may be no JSON at all. */
+            /* Walk on: `oneway` may still follow, or the rest may not be JSON. */
             if (!fault) {
                 *ret_wrong = name;
                 *ret_reason = reason;
@@ -112,7 +112,7 @@ static int read_envelope(struct json_reader *r, struct envelope *ret, const char
     return code < 0 ? code : fault;
 }
 
-/* The method by its whole name; else a failure. */
+/* Find the method by its full name, otherwise set a failure. */
 static int find_method(unsigned *ret, const struct envelope *envelope, struct store *store,
                        struct failure *failure) {
     const size_t ours = sizeof(ALLOT_PREFIX) - 1, service = sizeof(SERVICE_PREFIX) - 1;
@@ -186,9 +186,9 @@ int varlink_call_read(struct varlink_call *ret, char *text, size_t n, struct sto
         char why[128];
 
         if (code == -EBADMSG)
-            snprintf(why, sizeof(why), "is no JSON at byte %td: %s", r.at - r.start, r.why);
+            snprintf(why, sizeof(why), "is not JSON at byte %td: %s", r.at - r.start, r.why);
         else
-            snprintf(why, sizeof(why), "is no call: an object with a method is");
+            snprintf(why, sizeof(why), "is not a call: a call is an object with a method");
         code = refuse_member(failure, store, "", why);
         return code == -ENOMEM ? code : -EBADMSG;
     }
@@ -248,14 +248,14 @@ void varlink_call_write(struct json_writer *w, enum wire_method method, const vo
     PUT(w, "}");
 }
 
-struct answer {
+struct varlink_answer {
     char *parameters;
     size_t parameters_n;
     char *error;
     bool continues;
 };
 
-static int read_answer(struct json_reader *r, struct answer *ret) {
+static int read_answer(struct json_reader *r, struct varlink_answer *ret) {
     char *name;
     size_t n;
     int code;
@@ -277,7 +277,7 @@ static int read_answer(struct json_reader *r, struct answer *ret) {
 int varlink_reply_read(union wire_reply *ret, struct failure *failure, enum wire_method method,
                        char *text, size_t n, struct store *store, struct allot_error *err) {
     char none[] = "{}";
-    struct answer answer = { 0 };
+    struct varlink_answer answer = { 0 };
     const struct wire_type *type;
     struct wire_fault fault;
     struct json_reader r;
@@ -288,7 +288,7 @@ int varlink_reply_read(union wire_reply *ret, struct failure *failure, enum wire
     code = read_answer(&r, &answer);
     if (code < 0)
         return error_set(err, code == -EPROTOTYPE ? -EINVAL : code,
-                         "the answer to %s is no Varlink reply%s%s; is the socket allotd's?",
+                         "the answer to %s is not a Varlink reply%s%s; is the socket allotd's?",
                          wire_methods[method].name, r.why ? ": " : "", r.why ? r.why : "");
 
     json_reader_init(&r, answer.parameters ? answer.parameters : none,
@@ -300,7 +300,7 @@ int varlink_reply_read(union wire_reply *ret, struct failure *failure, enum wire
         return error_set(err, code, "out of memory for the answer to %s",
                          wire_methods[method].name);
     if (answer.error) {
-        /* An error is one even where its parameters make no sense. */
+        /* It is an error even if its parameters make no sense. */
         if (code < 0)
             *failure = (struct failure){ 0 };
         failure->code = failure_find(answer.error);
@@ -309,8 +309,8 @@ int varlink_reply_read(union wire_reply *ret, struct failure *failure, enum wire
         return -EREMOTEIO;
     }
     if (code < 0)
-        return error_set(err, code, "the answer to %s: %s %s; is the daemon of another version?",
-                         wire_methods[method].name, fault.member[0] ? fault.member : "it",
-                         fault.reason);
+        return error_set(
+            err, code, "the answer to %s: %s %s; does the daemon have another version?",
+            wire_methods[method].name, fault.member[0] ? fault.member : "it", fault.reason);
     return answer.continues ? 1 : 0;
 }

@@ -17,7 +17,7 @@
 
 #define VARLINK_INTERFACE "io.allot.Manager"
 
-/* Methods of org.varlink.service, after those of our own; WIRE_METHODS itself is none. */
+/* Methods of org.varlink.service, numbered after our own; WIRE_METHODS itself is not used. */
 enum {
     VARLINK_GET_INFO = WIRE_METHODS + 1,
     VARLINK_GET_INTERFACE_DESCRIPTION,
@@ -25,16 +25,16 @@ enum {
 
 struct varlink_call {
     unsigned method; /* enum wire_method, or one of the two above; WIRE_METHODS: not known */
-    bool more;       /* the caller takes many replies */
-    bool oneway;     /* the caller takes none: nothing may be written, errors neither */
+    bool more;       /* the caller accepts several replies */
+    bool oneway;     /* the caller wants no reply: write nothing, not even errors */
     union wire_call parameters;
     const char *interface; /* of VARLINK_GET_INTERFACE_DESCRIPTION */
 };
 
 /*
- * Read one call from text[0..n), which is changed. 0; else a `failure` that is to be answered as it
- * is (unless `ret->oneway`, which is set in any case): -EINVAL or -EOPNOTSUPP, the connection goes
- * on; -EBADMSG: no call at all (no JSON, no object, no method), answer and close, for what follows
+ * Read one call from text[0..n), which is changed. 0; otherwise send `failure` as the answer
+ * (unless `ret->oneway`, which is set in any case): -EINVAL or -EOPNOTSUPP: the connection goes on;
+ * -EBADMSG: no call at all (no JSON, no object, no method): answer and close, because what follows
  * cannot be trusted; -ENOMEM. The failure's texts are in the store or constant.
  */
 int varlink_call_read(struct varlink_call *ret, char *text, size_t n, struct store *store,
@@ -54,7 +54,7 @@ struct varlink_service {
 void varlink_service_reply_write(struct json_writer *w, const struct varlink_call *call,
                                  const struct varlink_service *service);
 
-/* daemon/io.allot.Manager.varlink, whole. */
+/* The whole of daemon/io.allot.Manager.varlink. */
 extern const char varlink_interface_text[];
 
 /* ---- The caller's side -------------------------------------------------------------------------

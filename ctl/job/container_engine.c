@@ -15,13 +15,13 @@
 static const char *const engines[] = { "docker", "podman", "nerdctl", "ctr", "docker-compose" };
 static const char *const shells[] = { "sh", "bash", "dash", "ksh", "zsh" };
 
-/* What stands in front of a command; options that are not listed have no word of their own. */
+/* A program that runs the command after it. Options that are not listed take no separate word. */
 struct wrapper {
     const char *name;
-    const char *letters;  /* of short options whose value is the next word, if it does not follow */
-    const char *words;    /* long ones, likewise, each between blanks */
-    unsigned n_operands;  /* before the command */
-    bool has_assignments; /* NAME=VALUE before it */
+    const char *letters;  /* short options whose value is the next word, unless it is attached */
+    const char *words;    /* the same for long options, each between blanks */
+    unsigned n_operands;  /* operands before the command */
+    bool has_assignments; /* NAME=VALUE words may stand before the command */
 };
 
 static const struct wrapper wrappers[] = {
@@ -71,14 +71,14 @@ static bool takes_next(const struct wrapper *wrapper, const char *option) {
 
         return at && at > wrapper->words && at[-1] == ' ' && at[n] == ' ';
     }
-    /* "-Eu root": the last letter of those together. */
+    /* "-Eu root": the last of several letters takes the value. */
     for (const char *letter = option + 1; *letter; letter++)
         if (strchr(wrapper->letters, *letter))
             return !letter[1];
     return false;
 }
 
-/* The words after a wrapper's own. */
+/* Skip a wrapper's own words. */
 static char *const *step_over(const struct wrapper *wrapper, char *const *argv) {
     unsigned n_left = wrapper->n_operands;
 
@@ -99,7 +99,7 @@ static char *const *step_over(const struct wrapper *wrapper, char *const *argv) 
     return argv;
 }
 
-/* What a shell is to run: the word after the options that have a "c" among them. */
+/* The script of a shell: the word after the options, if one of them contains "c". */
 static const char *script_of(char *const *argv) {
     for (; *argv && (**argv == '-' || **argv == '+'); argv++)
         if (**argv == '-' && (*argv)[1] != '-' && strchr(*argv, 'c'))
@@ -107,7 +107,7 @@ static const char *script_of(char *const *argv) {
     return NULL;
 }
 
-/* Simple commands between operators; quotes are letters like others. */
+/* Split into simple commands at operators; quotes count as letters. */
 static const char *engine_in_script(const char *script) {
     cleanup(freep) char *copy = strdup(script);
     const char *engine = NULL;

@@ -3,7 +3,7 @@
  * Job: fork, and pass signals on until the child has ended.
  *
  * Both are in one process group, so the kernel sends a terminal's Ctrl-C, Ctrl-Z and window changes
- * to the command, too. Signals that a process sent to gpuctl alone are passed on.
+ * to the command, too. gpuctl passes on signals that were sent to gpuctl alone.
  *
  * Until it executes the command, the child is a part of gpuctl and dies with it: a user who kills a
  * waiting gpuctl does not want its command to start an hour later.
@@ -42,7 +42,7 @@ static int try_file(const char *path) {
     return access(path, X_OK) < 0 ? errno : 0;
 }
 
-/* As execvp() goes about it: what may not be run is remembered while the search goes on. */
+/* Like execvp(): remember a file that may not be executed, and search on. */
 static int find_command(const char *command) {
     const char *path = getenv("PATH");
     int error = ENOENT;
@@ -81,15 +81,16 @@ int job_exec(char **argv, char **environment) {
     return no_command(argv[0], errno);
 }
 
-/* SIGKILL, because the others may be ignored by inheritance, and there is nothing to tidy up. */
+/* SIGKILL, because other signals may be ignored by inheritance, and there is nothing to clean
+ * up. */
 static void die_with(pid_t parent) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) /* it was gone before that held */
+    if (getppid() != parent) /* the parent had already ended */
         _exit(EXIT_RUN_FAILED);
 }
 
 /*
- * Until the child has ended; its status as wait() gives it. Nothing is sent to it after that: its
+ * Wait until the child has ended; its status as from wait(). Sends nothing to it after that: its
  * pid may have been reused. -errno: the status is lost, because other code waited for the child.
  */
 static int supervise(pid_t pid, const sigset_t *signals, int *ret_status) {
@@ -109,7 +110,7 @@ static int supervise(pid_t pid, const sigset_t *signals, int *ret_status) {
     }
 }
 
-/* The exit status that stands for a child's. */
+/* Supervise a child. Returns the exit status that stands for the child's. */
 static int end_of(pid_t pid, const sigset_t *signals) {
     int r, status;
 
@@ -141,7 +142,7 @@ int job_run(int (*become)(void *userdata), void *userdata) {
     pid = fork();
     if (pid == 0) {
         die_with(self);
-        sigaction(SIGCHLD, &inherited, NULL); /* the command has it as if we were not there */
+        sigaction(SIGCHLD, &inherited, NULL); /* the command gets the same setting as without us */
         sigprocmask(SIG_SETMASK, &before, NULL);
         status = become(userdata);
         fflush(NULL);

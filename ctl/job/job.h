@@ -3,7 +3,7 @@
 /*
  * Job: a command as a child of gpuctl, which stays between it and the caller transparently.
  *
- * The child does everything itself, from requesting the lease to exec: so the lease is the job's
+ * The child does everything itself, from requesting the lease to exec. So the lease is the job's
  * own from the start and ends with its last process, whatever happens to gpuctl. Until it has
  * executed the command, the child dies with gpuctl, and its request is cancelled.
  */

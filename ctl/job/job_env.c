@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "ctl/gpuctl.h"
+#include "ctl/installed.h"
 
 void job_env_init(struct job_env *env) {
     *env = (struct job_env){};
@@ -79,7 +81,7 @@ int job_env_set(struct job_env *env, const char *name, const char *value) {
     return put(env, word);
 }
 
-/* "0,1,…,n-1": with the device filter a job can open only its own, in bus order. */
+/* "0,1,…,n-1": with the device filter a job can open only its own devices, in bus order. */
 static int set_indices(struct job_env *env, size_t n) {
     char list[64 * 4] = "";
     size_t length = 0;
@@ -105,7 +107,8 @@ int job_env_make(struct job_env *env, const struct wire_grant *grant, const char
         r = job_env_set(env, "ALLOT_SOCKET", socket);
     for (size_t i = 0; r == 0 && i < grant->n_environment; i++)
         r = job_env_set(env, grant->environment[i].name, grant->environment[i].value);
-    /* A framework that takes all that it sees at once would leave siblings of the job nothing. */
+    /* A framework that takes all visible memory at once would leave nothing to other processes of
+     * the job. */
     if (r == 0 && !job_env_get(env, "TF_FORCE_GPU_ALLOW_GROWTH"))
         r = job_env_set(env, "TF_FORCE_GPU_ALLOW_GROWTH", "true");
     if (r == 0 && by_index)
@@ -113,58 +116,34 @@ int job_env_make(struct job_env *env, const struct wire_grant *grant, const char
     return r;
 }
 
-bool job_env_find_program(char ret[static JOB_ENV_PATH_SIZE], const char *built,
-                          const char *installed) {
-    char self[JOB_ENV_PATH_SIZE];
-    const ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-
-    if (n > 0) {
-        char *slash;
-
-        self[n] = '\0';
-        slash = strrchr(self, '/');
-        if (slash) {
-            *slash = '\0';
-            if (snprintf(ret, JOB_ENV_PATH_SIZE, "%s/%s", self, built) < JOB_ENV_PATH_SIZE &&
-                access(ret, R_OK) == 0)
-                return true;
-        }
-    }
-    strcpy(ret, installed); /* a constant of the build */
-    return access(ret, R_OK) == 0;
-}
-
-bool job_env_find_guard(char ret[static JOB_ENV_PATH_SIZE]) {
+bool job_env_find_guard(char ret[static INSTALLED_PATH_SIZE]) {
     const char *given = getenv("ALLOT_GUARD");
 
     if (given && *given) {
         struct stat st;
 
-        snprintf(ret, JOB_ENV_PATH_SIZE, "%s", given);
+        snprintf(ret, INSTALLED_PATH_SIZE, "%s", given);
         if (stat(ret, &st) < 0 || !S_ISREG(st.st_mode) || access(ret, R_OK) < 0) {
-            fprintf(stderr,
-                    "gpuctl: the guard is left out: ALLOT_GUARD names no file that can be "
-                    "read: %s\n",
-                    ret);
+            gpuctl_say(
+                "starting without the guard: the file that ALLOT_GUARD names cannot be read: %s",
+                ret);
             return false;
         }
-    } else if (!job_env_find_program(ret, "../guard/liballot-guard.so", GPUCTL_GUARD)) {
-        fprintf(stderr,
-                "gpuctl: the guard is not installed (%s): memory is not limited by tier 3\n",
-                GPUCTL_GUARD);
+    } else if (!installed_find(ret, "../guard/liballot-guard.so", GPUCTL_GUARD)) {
+        gpuctl_say("the guard is not installed (%s): tier 3 does not limit memory", GPUCTL_GUARD);
         return false;
     }
     if (strpbrk(ret, ": ")) {
-        fprintf(stderr,
-                "gpuctl: the guard is left out: the linker cannot preload \"%s\", because its path "
-                "has a blank or a colon\n",
-                ret);
+        gpuctl_say(
+            "starting without the guard: the linker cannot preload \"%s\", because its path has "
+            "a blank or a colon",
+            ret);
         return false;
     }
     return true;
 }
 
-/* Whether a list of LD_PRELOAD, which blanks and colons part, has this very file. */
+/* Whether LD_PRELOAD, a list separated by blanks and colons, contains exactly this file. */
 static bool has_entry(const char *list, const char *file) {
     while (*list) {
         size_t n = strcspn(list, ": ");
@@ -181,7 +160,7 @@ int job_env_add_guard(struct job_env *env, const char *guard) {
     const char *before = job_env_get(env, "LD_PRELOAD");
     cleanup(freep) char *list = NULL;
 
-    /* Once is enough, in a job within a job. */
+    /* In a job within a job it is there already. */
     if (before && has_entry(before, guard))
         return 0;
     if (asprintf(&list, "%s%s%s", guard, before && *before ? ":" : "", before ? before : "") < 0) {

@@ -5,9 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/units.h"
 #include "ctl/source/box_view.h"
 #include "ctl/view/show.h"
 #include "ctl/view/text.h"
@@ -15,23 +17,24 @@
 /* A daemon that closes every connection is broken, not restarting. */
 #define SILENT_MAX 5
 
-/* A daemon that is silent for so long hangs: it normally answers in milliseconds, on a busy box in
- * a second.
- */
+/* A daemon that is silent for this long hangs: it normally answers in milliseconds, on a busy box
+ * in a second. */
 #define HANGS_USEC UINT64_C(2000000)
 
-/* One line on stderr that is written over on a terminal, else a line per change. */
+/* However long allotd says that it is busy, gpuctl asks again after this time. */
+#define RETRY_MAX_USEC UINT64_C(60000000)
+
+/* On a terminal, one line on stderr that is overwritten; otherwise a new line per change. */
 struct progress {
     struct term term;
     bool quiet;
-    bool shown; /* something stands on the terminal's line */
+    bool shown; /* the terminal's line has text */
     const struct gpuctl *ctl;
-    bool has_box_view, asked; /* of the devices, for their numbers */
+    bool has_box_view, asked; /* a view of the devices, for their numbers */
     struct box_view box_view;
 };
 
-/* The daemon's words with the numbers of devices instead of their UUIDs. For free(); NULL: no
- * memory. */
+/* The daemon's words, with device numbers instead of UUIDs. For free(); NULL: no memory. */
 static char *progress_words(struct progress *progress, const char *text) {
     cleanup(freep) char *sentence = NULL;
 
@@ -57,8 +60,8 @@ static void progress_say(struct progress *progress, struct wire_maybe place, con
     if (progress->quiet)
         return;
     sentence = progress_words(progress, reason ? reason : "");
-    if (asprintf(&clean, "gpuctl: waiting, place %s: %s", show_maybe(place, "", number),
-                 sentence ? sentence : "") < 0) {
+    if (asprintf(&clean, "gpuctl: waiting%s%s: %s", place.has ? ", place " : "",
+                 place.has ? show_maybe(place, "", number) : "", sentence ? sentence : "") < 0) {
         clean = NULL;
         return;
     }
@@ -82,18 +85,17 @@ static void progress_done(struct progress *progress) {
         box_view_done(&progress->box_view);
 }
 
-/* By when the verdict is there, if allotd does not hang; CLOCK_MONOTONIC. */
+/* When the verdict must be there, unless allotd hangs; CLOCK_MONOTONIC. */
 static uint64_t verdict_due(const struct request_options *wanted) {
     const struct wire_maybe *timeout = &wanted->request.timeout_usec;
-    uint64_t now = clock_usec(CLOCK_MONOTONIC), most = UINT64_MAX - now - HANGS_USEC;
     uint64_t wait_usec = wanted->no_wait ? 0 : timeout->has ? (uint64_t)timeout->value : UINT64_MAX;
 
-    return wait_usec > most ? UINT64_MAX : now + wait_usec + HANGS_USEC;
+    return units_add(units_add(clock_usec(CLOCK_MONOTONIC), wait_usec), HANGS_USEC);
 }
 
 /*
- * The next reply to Acquire. If allotd gives no sign, the user is told once (`has_sign`), and
- * gpuctl waits as for a restarting daemon; -ENOTCONN: no verdict came when one was due.
+ * The next reply to Acquire. If allotd is silent, the user is told once (`has_sign`), and gpuctl
+ * waits as for a restarting daemon. -ENOTCONN: no verdict came by the time it was due.
  */
 static int hear(struct progress *progress, struct client *client, uint64_t due_usec, bool *has_sign,
                 union wire_reply *reply, struct failure *failure, struct allot_error *err) {
@@ -110,19 +112,44 @@ static int hear(struct progress *progress, struct client *client, uint64_t due_u
         r = client_silent(client_path(client), err);
         if (clock_usec(CLOCK_MONOTONIC) >= due_usec)
             return r;
-        *has_sign = true; /* that there is none was said */
+        *has_sign = true; /* the user was told already */
         if (!progress->quiet)
-            fprintf(stderr, "gpuctl: %s; waiting for it\n", err->text);
+            gpuctl_say("%s; waiting for it", err->text);
     }
+}
+
+/*
+ * allotd is busy and says when to ask again: wait until then, if that is before `due_usec`, and
+ * take the time off the request. False: it is not, or gpuctl does not wait.
+ */
+static bool wait_to_retry(struct progress *progress, const struct request_options *wanted,
+                          const struct failure *failure, uint64_t due_usec,
+                          struct wire_request *request) {
+    uint64_t usec = MIN((uint64_t)failure->retry_usec.value, RETRY_MAX_USEC);
+    uint64_t now = clock_usec(CLOCK_MONOTONIC);
+
+    if (failure->code != FAILURE_BUSY || !failure->retry_usec.has || wanted->no_wait ||
+        units_add(units_add(now, usec), HANGS_USEC) >= due_usec)
+        return false;
+    progress_say(progress, (struct wire_maybe){}, failure->reason);
+    nanosleep(&(struct timespec){ .tv_sec = (time_t)(usec / 1000000),
+                                  .tv_nsec = (long)(usec % 1000000 * 1000) },
+              NULL);
+    progress_end(progress);
+    if (request->timeout_usec.has)
+        request->timeout_usec.value =
+            (int64_t)(due_usec - HANGS_USEC - clock_usec(CLOCK_MONOTONIC));
+    return true;
 }
 
 int lease_wait_acquire(const struct gpuctl *ctl, const struct request_options *wanted, bool quiet,
                        struct client *client, const struct wire_grant **ret) {
-    const struct wire_acquire call = { &wanted->request };
+    struct wire_request request = wanted->request;
+    const struct wire_acquire call = { &request };
     cleanup(progress_done) struct progress progress = { .ctl = ctl, .quiet = quiet };
     struct allot_error err = {}, told = {};
     uint64_t due_usec = verdict_due(wanted);
-    unsigned n_silent = 0; /* connections in a row that ended without a word */
+    unsigned n_silent = 0; /* connections in a row that ended without a reply */
     bool has_sign = false;
     int r;
 
@@ -147,10 +174,13 @@ int lease_wait_acquire(const struct gpuctl *ctl, const struct request_options *w
                 r = error_set(&err, -EPROTO, "allotd answered with neither a grant nor a reason");
         }
         progress_end(&progress);
+        if (wait_to_retry(&progress, wanted, &failure, due_usec, &request))
+            continue;
         /* A request that even an empty box could not grant is denied: here, no memory means "not
          * now". */
         if (failure.code == FAILURE_TIMEOUT ||
-            (failure.code == FAILURE_NO_MEMORY && wanted->no_wait))
+            (failure.code == FAILURE_NO_MEMORY && wanted->no_wait) ||
+            (failure.code == FAILURE_BUSY && failure.retry_usec.has))
             return progress_fail(&progress, EXIT_RUN_WAITING, err.text);
         n_silent += !client_is_put_off(client);
         if (failure.code != FAILURE_NONE || client_is_connected(client) || wanted->no_wait ||
@@ -159,14 +189,14 @@ int lease_wait_acquire(const struct gpuctl *ctl, const struct request_options *w
                        ? progress_fail(&progress, EXIT_RUN_FAILED, err.text)
                        : gpuctl_complain(EXIT_RUN_FAILED, "%s", err.text);
         if (!quiet && strcmp(told.text, err.text) != 0)
-            fprintf(stderr, "gpuctl: %s; asking again when allotd is back\n", err.text);
+            gpuctl_say("%s; asking again when allotd is back", err.text);
         told = err;
         client_close(client);
         has_sign = false;
         r = client_reconnect(client, UINT64_MAX, -1, &err);
         if (r < 0)
             return gpuctl_complain(EXIT_RUN_FAILED, "%s", err.text);
-        /* A daemon that was away for long reports the timeout itself. */
+        /* A daemon that was away for long reports the timeout itself: give it the time to. */
         due_usec = MAX(due_usec, clock_usec(CLOCK_MONOTONIC) + HANGS_USEC);
     }
 }

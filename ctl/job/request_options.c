@@ -81,9 +81,9 @@ int request_options_add(struct request_options *wanted, const struct verb *verb,
         wanted->exclusive = true;
         return 0;
     case REQUEST_OPTION_CHOOSE:
-        request->choose = wire_choose_find(value);
+        request->choose = words_find(choice_words, value);
         if (!request->choose)
-            return wrong(verb, "--choose", value, "pack, spread or links");
+            return wrong(verb, "--choose", value, CHOICES_TEXT);
         return 0;
     case REQUEST_OPTION_WAIT:
         request->wait = wire_some(true);
@@ -103,7 +103,7 @@ int request_options_add(struct request_options *wanted, const struct verb *verb,
         return 0;
     case REQUEST_OPTION_NAME:
         if (strlen(value) > REQUEST_NAME_MAX) {
-            gpuctl_complain_usage(verb, "--name has %zu bytes, and a lease's name has %d at most",
+            gpuctl_complain_usage(verb, "--name has %zu bytes; at most %d are allowed",
                                   strlen(value), REQUEST_NAME_MAX);
             return -EINVAL;
         }
@@ -128,10 +128,10 @@ static int parse_amount(const struct verb *verb, bool is_fraction, const char *t
     if (amount.is_share ? amount.permyriad == 0 : amount.bytes == 0)
         return wrong(verb, is_fraction ? "--fraction" : "--mem", text, "more than 0");
     if (amount.is_share)
-        *ret = (struct wire_amount){ .mode = WIRE_MODE_FRACTION,
+        *ret = (struct wire_amount){ .mode = LEASE_FRACTION,
                                      .permyriad = wire_some(amount.permyriad) };
     else
-        *ret = (struct wire_amount){ .mode = WIRE_MODE_FIXED, .bytes = wire_some(amount.bytes) };
+        *ret = (struct wire_amount){ .mode = LEASE_FIXED, .bytes = wire_some(amount.bytes) };
     return 0;
 }
 
@@ -178,7 +178,7 @@ static int grow_amount(struct request_options *wanted, const struct verb *verb) 
     struct units_amount most;
     uint64_t bytes;
 
-    *amount = (struct wire_amount){ .mode = WIRE_MODE_GROW };
+    *amount = (struct wire_amount){ .mode = LEASE_GROW };
     if (wanted->min) {
         if (units_parse_bytes(&bytes, wanted->min) < 0)
             return wrong(verb, "--min", wanted->min, "a size like 2G");
@@ -208,7 +208,8 @@ static int grow_amount(struct request_options *wanted, const struct verb *verb) 
     return 0;
 }
 
-/* What Slurm gave this job on this node, as numbers of the whole node; NULL: it is no such job. */
+/* The devices that Slurm gave this job on this node, as numbers of the whole node; NULL: this is no
+ * Slurm job. */
 static const char *slurm_gpus(void) {
     const char *gpus;
 
@@ -221,8 +222,8 @@ static const char *slurm_gpus(void) {
 }
 
 /*
- * The devices that the job may see at most. Inside a Slurm job CUDA_VISIBLE_DEVICES counts from 0
- * within the devices that the job's cgroup lets it open, so only Slurm's own variable names them
+ * The most devices that the job may see. Inside a Slurm job, CUDA_VISIBLE_DEVICES counts from 0
+ * within the devices that the job's cgroup lets it open. So only Slurm's own variable names them
  * for a process outside, such as allotd.
  */
 static void take_environment(struct request_options *wanted) {
@@ -273,7 +274,7 @@ int request_options_finish(struct request_options *wanted, const struct verb *ve
         return -EINVAL;
     }
     if ((wanted->min || wanted->max) && !wanted->grow) {
-        gpuctl_complain_usage(verb, "--min and --max belong to --grow");
+        gpuctl_complain_usage(verb, "--min and --max can only be used with --grow");
         return -EINVAL;
     }
     if (wanted->grow)
@@ -283,7 +284,7 @@ int request_options_finish(struct request_options *wanted, const struct verb *ve
     else if (wanted->mem)
         r = parse_amounts(wanted, verb, false, wanted->mem);
     else if (wanted->exclusive) {
-        wanted->amount = (struct wire_amount){ .mode = WIRE_MODE_EXCLUSIVE };
+        wanted->amount = (struct wire_amount){ .mode = LEASE_EXCLUSIVE };
         request->amount = &wanted->amount;
     }
     if (r < 0)
@@ -324,11 +325,10 @@ int request_options_resolve(struct request_options *wanted, const struct wire_bo
 
         if (!device || (*end && *end != ',')) {
             fclose(to);
-            gpuctl_complain(
-                EXIT_FAILED,
-                "Slurm gave this job GPU \"%.*s\", and allotd knows no device with that minor "
-                "number: name it by --devices",
-                (int)strcspn(at, ","), at);
+            gpuctl_complain(EXIT_FAILED,
+                            "Slurm gave this job GPU \"%.*s\", but allotd knows no device with "
+                            "that minor number: name it with --devices",
+                            (int)strcspn(at, ","), at);
             return -ENODEV;
         }
         fprintf(to, "%s%s", at == first ? "" : ",", device->uuid);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Request options: a request as people write it on the command line of `run`, `explain` and `cdi`.
+ * Request options: a request as users write it on the command line of `run`, `explain` and `cdi`.
  *
  * Embedded in its verb; strings are borrowed from argv and the environment.
  */
@@ -9,24 +9,24 @@
 #include "wire/message.h"
 
 #define REQUEST_DEVICES_MAX 64
-#define REQUEST_NAME_MAX    127 /* bytes; allotd would cut the rest off */
+#define REQUEST_NAME_MAX    127 /* bytes; allotd would truncate a longer one */
 
 struct request_options {
     struct wire_request request;
     struct wire_amount amount;
-    struct wire_amount amounts[REQUEST_DEVICES_MAX]; /* where each device has its own */
+    struct wire_amount amounts[REQUEST_DEVICES_MAX]; /* if each device has its own */
     const char *devices[REQUEST_DEVICES_MAX];
-    char *list;    /* the text of --devices, cut at its commas; owned */
-    char *uuids;   /* of Slurm's devices, by commas; owned */
-    bool no_wait;  /* as said */
+    char *list;    /* the text of --devices, split at its commas; owned */
+    char *uuids;   /* Slurm's devices, separated by commas; owned */
+    bool no_wait;  /* --no-wait was given */
     bool is_slurm; /* the devices are those that Slurm gave */
 
-    /* As said, before it is all known. */
+    /* The texts of the options, until all are known. */
     const char *fraction, *mem, *min, *max;
     bool grow, exclusive;
 };
 
-/* Ids of the options below; those of a verb's own begin at REQUEST_OPTIONS_END. */
+/* Ids of the options below; a verb's own ids begin at REQUEST_OPTIONS_END. */
 enum {
     REQUEST_OPTION_GPUS = 1,
     REQUEST_OPTION_DEVICES,
@@ -49,24 +49,24 @@ enum {
 #define REQUEST_OPTIONS                                                                            \
     { REQUEST_OPTION_GPUS, 'g', "gpus", "N", "how many devices, any that fit; 1 by default" },     \
     { REQUEST_OPTION_DEVICES, 'd', "devices", "LIST",                                              \
-      "these devices: index, UUID or bus id, by commas", WORD_DEVICES },                           \
+      "these devices: index, UUID or bus id; a comma list", WORD_DEVICES },                           \
     { REQUEST_OPTION_FRACTION, 'f', "fraction", "F",                                               \
-      "a share of each: 0.4 or 40%; by commas for each", WORD_FRACTION },                          \
+      "share of each device: 0.4 or 40%; or a comma list", WORD_FRACTION },                          \
     { REQUEST_OPTION_GROW, 0, "grow", NULL,                                                        \
       "memory that grows as needed, from --min up to --max" },                                     \
     { REQUEST_OPTION_MIN, 0, "min", "SIZE", "guaranteed from the start: 2G", WORD_SIZE },          \
     { REQUEST_OPTION_MAX, 0, "max", "SIZE", "never more than this: 8G or 50%", WORD_SIZE },        \
     { REQUEST_OPTION_MEM, 'm', "mem", "SIZE",                                                      \
-      "so much of each: 8G, 512MiB, 40%; by commas for each", WORD_SIZE },                         \
+      "memory on each device: 8G, 40%; or a comma list", WORD_SIZE },                         \
     { REQUEST_OPTION_EXCLUSIVE, 'x', "exclusive", NULL,                                            \
       "whole devices, shared with no other job" },                                                 \
     { REQUEST_OPTION_CHOOSE, 0, "choose", "HOW",                                                   \
-      "pack, spread, or links (those joined best)", WORD_CHOICE, "pack spread links" },            \
+      "pack, spread, or links (best connected)", WORD_CHOICE, "pack spread links" },            \
     { REQUEST_OPTION_WAIT, 0, "wait", "[=TIME]",                                                   \
-      "wait until it fits, at most so long: --wait=2h", WORD_DURATION },                           \
+      "wait until it fits, at most this long: --wait=2h", WORD_DURATION },                           \
     { REQUEST_OPTION_NO_WAIT, 0, "no-wait", NULL, "now or not at all" },                           \
     { REQUEST_OPTION_PRIORITY, 'p', "priority", "N",                                               \
-      "higher goes first, as far as policy lets you" },                                            \
+      "higher goes first, as far as policy allows" },                                            \
     { REQUEST_OPTION_NAME, 'n', "name", "NAME", "the name of the lease in the views" },            \
     { REQUEST_OPTION_TIME_LIMIT, 't', "time-limit", "TIME",                                        \
       "the lease ends after this: 8h", WORD_DURATION }
@@ -80,8 +80,8 @@ int request_options_add(struct request_options *wanted, const struct verb *verb,
                         const char *value);
 
 /*
- * All options are known: build the request from them, with the visible devices of the environment,
- * or those of Slurm. < 0: the options contradict each other, which was reported.
+ * All options are known: build the request from them and from the visible devices of the
+ * environment, or those of Slurm. < 0: the options contradict each other, which was reported.
  */
 int request_options_finish(struct request_options *wanted, const struct verb *verb);
 

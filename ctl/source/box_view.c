@@ -48,8 +48,8 @@ int box_view_take(struct box_view *box_view, const struct gpuctl *ctl, struct cl
     if (r < 0) {
         r = nvml_view_take(&box_view->nvml, ctl->driver, &no_driver);
         if (r < 0)
-            return error_set(err, -EHOSTDOWN, "%s; and without it: %s", no_daemon.text,
-                             no_driver.text);
+            return error_set(err, -EHOSTDOWN, "%s; the driver cannot be read either: %s",
+                             no_daemon.text, no_driver.text);
         box_view->box = box_view->nvml->box;
         box_view->view.is_managed = false;
         snprintf(box_view->trouble, sizeof(box_view->trouble), "%s", no_daemon.text);
@@ -107,8 +107,8 @@ static int find_device(const struct wire_box *box, const char *text, size_t n,
         found = &box->devices[i];
     }
     if (several)
-        return error_set(err, -EINVAL, "several UUIDs begin with \"%.*s\": give more of it", (int)n,
-                         text);
+        return error_set(err, -EINVAL, "several UUIDs begin with \"%.*s\": give more digits",
+                         (int)n, text);
     if (!found)
         return error_set(err, -ENOENT,
                          "there is no device \"%.*s\": name it by index, bus id or UUID, as "
@@ -163,7 +163,7 @@ static int keep_devices(struct box_view *box_view, const char *list, struct allo
     return 0;
 }
 
-/* Whether `text` speaks of devices of the whole box, and of none that is kept. */
+/* Whether `text` names devices of the whole box, but none that the filter keeps. */
 static bool is_of_others(const struct box_view *box_view, const char *text) {
     bool names_any = false;
 
@@ -181,8 +181,8 @@ static bool is_of_others(const struct box_view *box_view, const char *text) {
 
 /*
  * The interface does not say which devices would satisfy a waiting request. A growth request names
- * its device in `asked`; a request for a single named device has it in `reason`. All others may be
- * placed on any device.
+ * its device in `asked`; a request for a single named device names it in `reason`. All others may
+ * be placed on any device.
  */
 static bool waits_for_others(const struct box_view *box_view, const struct wire_waiter *waiter) {
     static const char one[] = "1 named device ";
@@ -262,7 +262,7 @@ int box_view_filter(struct box_view *box_view, const struct box_view_filter *fil
 
 /* ---- Users ----------------------------------------------------------------------------------- */
 
-/* By hand: gpuctl is linked statically, and has no directory to ask. */
+/* Parsed here: gpuctl is linked statically, so it cannot ask a directory service. */
 static bool is_in_passwd(const char *name) {
     FILE *from = fopen("/etc/passwd", "re");
     const size_t length = strlen(name);
@@ -296,7 +296,7 @@ int box_view_check_user(const struct box_view *box_view, const char *user,
     if (*user && !strchr(user, ':') && is_in_passwd(user))
         return 0;
     return error_set(err, -ENOENT,
-                     "there is no user \"%s\" in /etc/passwd, and none of that name has a lease, a "
-                     "process or a place in line here: name a user of a directory by uid",
+                     "there is no user \"%s\" in /etc/passwd or with a lease, process or waiting "
+                     "request here: name a user of a directory service by uid",
                      user);
 }

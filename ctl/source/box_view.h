@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Box view: the box as it is now, from allotd or, where that does not answer, from the driver
- * alone.
+ * Box view: the box as it is now, from allotd or, if that does not answer, from the driver alone.
  *
  * Owned by the caller of box_view_take(); everything in `view` lives as long.
  */
@@ -18,26 +17,26 @@
 
 struct box_view {
     struct view view;
-    struct wire_box whole; /* all of it */
+    struct wire_box whole; /* the whole box */
     struct wire_box box;   /* what `view` shows, perhaps filtered */
-    struct client *client; /* whose last reply the box is; NULL without allotd */
-    struct snapshot *nvml; /* NULL with it */
-    char trouble[512];     /* why there is no allotd */
+    struct client *client; /* its last reply holds the box; NULL without allotd */
+    struct snapshot *nvml; /* NULL with allotd */
+    char trouble[512];     /* why allotd did not answer */
     void *kept[5];         /* arrays of a filtered box */
 };
 
 /*
- * `client` may be NULL. Otherwise it is used, connected if need be, and stays the caller's, who can
- * reuse it for a view every second. -EHOSTDOWN: neither allotd nor the driver answers, and `err`
- * says both.
+ * `client` may be NULL. Otherwise this function uses it and connects it if necessary; it stays the
+ * caller's, who can reuse it for a view every second. -EHOSTDOWN: neither allotd nor the driver
+ * answers, and `err` says why for both.
  */
 int box_view_take(struct box_view *box_view, const struct gpuctl *ctl, struct client *client,
                   struct allot_error *err);
 void box_view_done(struct box_view *box_view);
 
-/* What to leave in; an empty one leaves all. */
+/* What to keep; an empty filter keeps everything. */
 struct box_view_filter {
-    const char *devices; /* by commas: index, UUID or a unique beginning of one, bus id */
+    const char *devices; /* separated by commas: index, UUID or a unique prefix of one, bus id */
     const char *user;    /* name or uid */
 };
 

@@ -3,9 +3,9 @@
 
 #include <errno.h>
 
-/* What an administrator's call may take: a drain waits for the hand to close its handles. */
+/* Time limit of an administrator's call: a drain waits until the hand has closed its handles. */
 #define CALL_USEC (60 * UINT64_C(1000000))
-/* A read is quick. */
+/* Time limit of a call that only reads. */
 #define LOOK_USEC (5 * UINT64_C(1000000))
 
 int call_complain(int r, const struct failure *failure, const struct allot_error *err) {

@@ -2,8 +2,8 @@
 /*
  * NVML box: NVML → struct wire_box.
  *
- * Strings live in one chain of blocks, freed at once. A reading that a device does not give is left
- * out; only the loss of the whole driver ends the attempt.
+ * Strings live in one chain of blocks, freed together. A reading that a device does not support is
+ * left out; only the loss of the whole driver ends the attempt.
  */
 #include "ctl/source/nvml_box.h"
 
@@ -17,6 +17,7 @@
 #include "driver/nvml_process.h"
 #include "driver/nvml_readings.h"
 #include "driver/nvml_topology.h"
+#include "wire/readings.h"
 
 struct string {
     struct string *next;
@@ -66,7 +67,7 @@ static const char *keep(struct nvml_box *nvml_box, const char *text) {
     return string->text;
 }
 
-/* Room for one more at the end of an array; NULL for want of memory. */
+/* Make room for one more at the end of an array; NULL: out of memory. */
 static void *more(struct nvml_box *nvml_box, void *array, size_t n, size_t *room, size_t size) {
     void *grown;
 
@@ -94,20 +95,11 @@ static struct wire_device *add_device(struct nvml_box *nvml_box) {
     return grown;
 }
 
-static struct wire_maybe reading(const struct nvml_readings *readings, enum nvml_reading which) {
-    const char *at = (const char *)readings + nvml_reading_info[which].offset;
-
-    if (!(readings->has & UINT64_C(1) << which))
-        return (struct wire_maybe){};
-    return wire_some(*(const uint64_t *)at);
-}
-#define READING(field) reading(&readings, NVML_READING_##field)
-
 static int read_device(struct nvml_box *nvml_box, const struct nvml_device *device,
                        const char *parent, const char **ret_uuid, bool *ret_mig,
                        struct allot_error *err) {
     struct nvml_identity identity;
-    struct nvml_readings readings = {};
+    struct readings readings = {};
     struct wire_device *d;
     char bus[PCI_ID_TEXT_SIZE];
     int r;
@@ -123,34 +115,19 @@ static int read_device(struct nvml_box *nvml_box, const struct nvml_device *devi
     d->parent = parent;
     d->bus_id = keep(nvml_box, pci_id_format(&identity.pci, PCI_ID_NVML, bus));
     d->name = keep(nvml_box, identity.name);
-    if (identity.has & NVML_HAS_MINOR)
-        d->minor = wire_some(identity.minor);
-    if (identity.has & NVML_HAS_NUMA_NODE)
-        d->numa = wire_some(identity.numa_node);
-
-    r = nvml_readings_take(nvml_box->nvml, device,
-                           NVML_MEMORY | NVML_USE | NVML_HEAT | NVML_CLOCK | NVML_MODE | NVML_ECC,
-                           &readings, err);
+    r = nvml_readings_take(nvml_box->nvml, device, READINGS_ALL, &readings, err);
     if (r < 0) {
         d->state = WIRE_DEVICE_LOST;
         d->reason = err ? keep(nvml_box, err->text) : NULL;
     }
-    d->total_bytes = readings.memory_total;
-    d->reserved_bytes = readings.memory_reserved;
+    nvml_readings_identify(&readings, &identity);
+    wire_readings_fill(d, &readings);
+    d->total_bytes = readings.total_bytes;
+    d->reserved_bytes = readings.reserved_bytes;
     d->usable_bytes = d->total_bytes - MIN(d->reserved_bytes, d->total_bytes);
-    d->used_bytes = READING(memory_used);
-    d->unmanaged_bytes = MIN(readings.memory_used, d->usable_bytes);
+    d->unmanaged_bytes = MIN(readings.used_bytes, d->usable_bytes);
     d->free_bytes = d->usable_bytes - d->unmanaged_bytes;
     d->mig_enabled = readings.mig_enabled;
-    d->utilization_percent = READING(gpu_busy);
-    d->memory_utilization_percent = READING(memory_busy);
-    d->temperature_celsius = READING(temperature);
-    d->power_milliwatts = READING(power);
-    d->power_limit_milliwatts = READING(power_limit);
-    d->sm_clock_mhz = READING(sm_clock);
-    d->memory_clock_mhz = READING(memory_clock);
-    d->ecc_corrected = READING(corrected_volatile);
-    d->ecc_uncorrected = READING(uncorrected_volatile);
     *ret_uuid = d->uuid;
     *ret_mig = d->mig_enabled;
     return 0;
@@ -194,7 +171,8 @@ static void read_processes(struct nvml_box *nvml_box, const struct nvml_device *
     cleanup(freep) struct nvml_process *processes = NULL;
     size_t n = 0;
 
-    /* A driver that lists none leaves the list empty: the device's own numbers still stand. */
+    /* If the driver cannot list processes the list stays empty: the device's own numbers are still
+     * valid. */
     if (nvml_process_list(nvml_box->nvml, device, &processes, &n, NULL) < 0)
         return;
     for (size_t i = 0; i < n && !nvml_box->failed; i++) {
@@ -270,7 +248,7 @@ int nvml_box_read(struct nvml_box **ret, enum driver_choice choice, struct allot
         if (r == -ENOMEM || nvml_box->failed)
             return error_set(err, -ENOMEM, "out of memory");
         if (r < 0) {
-            /* Counted but out of reach: it is shown as what it is. */
+            /* NVML counts it but cannot open it: show it as lost. */
             struct wire_device *d = add_device(nvml_box);
 
             if (!d)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * NVML box: a box as read inside gpuctl-bare: devices, readings and processes by NVML.
+ * NVML box: the box as gpuctl-nvml-view reads it: devices, readings and processes from NVML.
  *
  * Owned by the caller of nvml_box_read(). If the driver hangs, the caller hangs.
  */

@@ -15,28 +15,28 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/units.h"
-#include "ctl/job/job_env.h"
+#include "ctl/installed.h"
 
 /* No working driver has been seen to take longer to wake all of its devices. */
 #define TIME_LIMIT_USEC     (60 * UINT64_C(1000000))
 #define TIME_LIMIT_MAX_USEC (3600 * UINT64_C(1000000))
 #define ANSWER_MAX          ((size_t)16 << 20)
 
-/* What comes out of the two pipes. */
-struct output {
-    int fd; /* -1: at its end */
+/* The output of one of the two pipes. */
+struct pipe_output {
+    int fd; /* -1: ended */
     char *text;
     size_t n, size;
 };
 
-static void output_done(struct output *output) {
+static void output_done(struct pipe_output *output) {
     if (output->fd >= 0)
         close(output->fd);
     free(output->text);
 }
 
-/* Take what is there; -errno, 0 goes on. */
-static int output_read(struct output *output) {
+/* Read what is available; -errno, or 0 to go on. */
+static int output_read(struct pipe_output *output) {
     ssize_t n;
 
     if (output->size - output->n < 65536) {
@@ -65,7 +65,7 @@ static int64_t now_msec(void) {
     return (int64_t)(clock_usec(CLOCK_MONOTONIC) / 1000);
 }
 
-/* How long the driver may take; a senseless value in the environment is ignored. */
+/* How long the driver may take; an invalid value in the environment is ignored. */
 static uint64_t time_limit(void) {
     const char *given = secure_getenv("ALLOT_DRIVER_TIMEOUT");
     uint64_t usec;
@@ -75,8 +75,8 @@ static uint64_t time_limit(void) {
     return usec;
 }
 
-/* Both pipes to their ends. -ETIMEDOUT: it hangs. */
-static int collect(struct output outputs[static 2], uint64_t usec) {
+/* Read both pipes to their ends. -ETIMEDOUT: the driver hangs. */
+static int collect(struct pipe_output outputs[static 2], uint64_t usec) {
     const int64_t deadline = now_msec() + (int64_t)(usec / 1000);
 
     while (outputs[0].fd >= 0 || outputs[1].fd >= 0) {
@@ -100,7 +100,7 @@ static int collect(struct output outputs[static 2], uint64_t usec) {
 
 static int start(pid_t *ret, const char *path, const char *driver, const int pipes[4]) {
     posix_spawn_file_actions_t actions;
-    const char *argv[] = { "gpuctl-bare", driver, NULL };
+    const char *argv[] = { "gpuctl-nvml-view", driver, NULL };
     int r;
 
     r = posix_spawn_file_actions_init(&actions);
@@ -115,17 +115,17 @@ static int start(pid_t *ret, const char *path, const char *driver, const int pip
 }
 
 int nvml_view_take(struct snapshot **ret, const char *driver, struct allot_error *err) {
-    cleanup(output_done) struct output answer = { .fd = -1 };
-    cleanup(output_done) struct output complaint = { .fd = -1 };
-    struct output outputs[2];
+    cleanup(output_done) struct pipe_output answer = { .fd = -1 };
+    cleanup(output_done) struct pipe_output complaint = { .fd = -1 };
+    struct pipe_output outputs[2];
     const uint64_t limit_usec = time_limit();
-    char path[JOB_ENV_PATH_SIZE], text[UNITS_TEXT_SIZE];
+    char path[INSTALLED_PATH_SIZE], text[UNITS_TEXT_SIZE];
     int pipes[4] = { -1, -1, -1, -1 }, r, status = 0;
     pid_t pid;
 
-    if (!job_env_find_program(path, "gpuctl-bare", GPUCTL_BARE))
+    if (!installed_find(path, "gpuctl-nvml-view", GPUCTL_NVML_VIEW))
         return error_set(err, -ENOENT, "%s is missing: it belongs to the same package as gpuctl",
-                         GPUCTL_BARE);
+                         GPUCTL_NVML_VIEW);
     if (pipe2(pipes, O_CLOEXEC) < 0 || pipe2(pipes + 2, O_CLOEXEC) < 0) {
         r = -errno;
         for (int i = 0; i < 4; i++)
@@ -135,8 +135,8 @@ int nvml_view_take(struct snapshot **ret, const char *driver, struct allot_error
     r = start(&pid, path, driver, pipes);
     close(pipes[1]);
     close(pipes[3]);
-    outputs[0] = (struct output){ .fd = pipes[0] };
-    outputs[1] = (struct output){ .fd = pipes[2] };
+    outputs[0] = (struct pipe_output){ .fd = pipes[0] };
+    outputs[1] = (struct pipe_output){ .fd = pipes[2] };
     if (r == 0) {
         r = collect(outputs, limit_usec);
         if (r < 0)
@@ -144,8 +144,8 @@ int nvml_view_take(struct snapshot **ret, const char *driver, struct allot_error
     }
     answer = outputs[0];
     complaint = outputs[1];
-    if (r == -ETIMEDOUT) /* it may hang in the kernel, where no signal ends it: it is left behind */
-        return error_set(err, r, "the driver does not answer for %s: look at the kernel's log",
+    if (r == -ETIMEDOUT) /* it may hang in the kernel, where no signal ends it: leave it behind */
+        return error_set(err, r, "the driver has not answered for %s: look at the kernel's log",
                          units_format_usec(limit_usec, text));
     if (r < 0)
         return error_set(err, r, "cannot run %s: %s", path, strerror(-r));
@@ -155,8 +155,9 @@ int nvml_view_take(struct snapshot **ret, const char *driver, struct allot_error
         if (complaint.text)
             complaint.text[strcspn(complaint.text, "\n")] = '\0';
         return error_set(err, -ENODEV, "%s",
-                         complaint.text && *complaint.text ? complaint.text
-                                                           : "gpuctl-bare ended without an answer");
+                         complaint.text && *complaint.text
+                             ? complaint.text
+                             : "gpuctl-nvml-view ended without an answer");
     }
     return snapshot_read(ret, answer.text, answer.n, err);
 }

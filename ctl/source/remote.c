@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Remote: -H runs the same command line, without the -H, by the gpuctl of another host over ssh.
+ * Remote: -H runs the same command line, without the -H, with the gpuctl of another host over ssh.
  *
  * ssh gives the remote shell one string, so every word is quoted for it. The other side writes for
- * our terminal: it is told its width and locale, and has a terminal of its own only where ours is
- * one, because a program under `run` or `top` wants it.
+ * our terminal: it is told its width and locale. It gets a terminal of its own only if ours is one,
+ * because a program under `run` or `top` needs it.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ static void quote(FILE *to, const char *word) {
     fputc('\'', to);
 }
 
-/* -H in any of its spellings; how many words it takes, 0 if `word` is something else. */
+/* Whether `word` is -H in any spelling: how many words it takes; 0 if it is something else. */
 static int host_words(const char *word) {
     if (!strcmp(word, "-H") || !strcmp(word, "--host"))
         return 2;

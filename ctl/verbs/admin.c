@@ -16,7 +16,8 @@
 
 #define DEVICES_MAX 64
 
-/* Operands of drain and resume: devices, each a word or several by commas. `copy` is for free(). */
+/* Operands of drain and resume: devices, one or several (separated by commas) per word. `copy` is
+ * for free(). */
 static int take_devices(const struct verb *verb, char **words, const char **ret, size_t *ret_n,
                         char **copy) {
     size_t n = 0, length = 1;
@@ -47,7 +48,7 @@ static int take_devices(const struct verb *verb, char **words, const char **ret,
 enum { OPT_REASON = 1, OPT_SIGNAL };
 
 static const struct option_def drain_options[] = {
-    { OPT_REASON, 'r', "reason", "TEXT", "the reason that users are shown" },
+    { OPT_REASON, 'r', "reason", "TEXT", "the reason shown to users" },
 };
 
 static int run_drain(struct gpuctl *ctl, int argc, char **argv) {
@@ -103,7 +104,7 @@ static int parse_lease(const char *text, uint64_t *ret) {
     return *text < '0' || *text > '9' || *end || errno || *ret > INT64_MAX ? -EINVAL : 0;
 }
 
-/* Every operand is a lease; `each` is called with it. The first bad status is kept. */
+/* Call `each` for every operand, which is a lease. Returns the first status that is not EXIT_OK. */
 static int each_lease(struct gpuctl *ctl, const struct verb *verb, char **words,
                       int (*each)(struct client *client, uint64_t lease, void *userdata),
                       void *userdata) {
@@ -137,7 +138,7 @@ static int release_one(struct client *client, uint64_t lease, void *userdata) {
         call_make(client, WIRE_METHOD_RELEASE, &(struct wire_release){ lease }, NULL);
 
     if (status == EXIT_OK)
-        printf("Lease %" PRIu64 " ends; its bytes are free when its processes have let go.\n",
+        printf("Lease %" PRIu64 " ends; its memory is free when its processes have released it.\n",
                lease);
     return status;
 }
@@ -152,7 +153,7 @@ static int run_release(struct gpuctl *ctl, int argc, char **argv) {
 }
 
 static const struct option_def kill_options[] = {
-    { OPT_SIGNAL, 's', "signal", "SIGNAL", "by name or number; TERM if not given", WORD_SIGNAL },
+    { OPT_SIGNAL, 's', "signal", "SIGNAL", "name or number; TERM by default", WORD_SIGNAL },
 };
 
 /* "9", "KILL", "SIGKILL". */
@@ -244,10 +245,10 @@ const struct verb verb_resume = {
 const struct verb verb_release = {
     .name = "release",
     .operands = "LEASE…",
-    .summary = "end leases: their holders are told, their bytes come back",
+    .summary = "end leases: their holders are told to free the memory",
     .word = WORD_LEASE,
-    .notes = "Your own; others' as root or in the group allot-admin. Processes are not signalled:\n"
-             "\"gpuctl kill\" does that.\n",
+    .notes = "For your own leases; for those of others you must be root or in the group\n"
+             "allot-admin. Processes are not signalled: \"gpuctl kill\" does that.\n",
     .run = run_release,
 };
 
@@ -257,7 +258,8 @@ const struct verb verb_kill = {
     .summary = "signal every process of leases",
     VERB_OPTIONS(kill_options),
     .word = WORD_LEASE,
-    .notes = "Your own; others' as root or in the group allot-admin. Example:\n"
+    .notes = "For your own leases; for those of others you must be root or in the group\n"
+             "allot-admin. Example:\n"
              "  gpuctl kill 12 --signal KILL\n",
     .run = run_kill,
 };
@@ -267,8 +269,7 @@ const struct verb verb_reload = {
     .operands = "",
     .summary = "make allotd read its configuration again",
     .word = WORD_NONE,
-    .notes =
-        "All of it or, where it has a mistake, none: what is wrong is said with file and line.\n"
-        "For administrators.\n",
+    .notes = "If it has a mistake, nothing changes, and the mistakes are shown with file and "
+             "line.\nFor administrators.\n",
     .run = run_reload,
 };

@@ -26,7 +26,7 @@
 #include "ctl/job/request_options.h"
 #include "ctl/gpuctl.h"
 #include "ctl/job/job.h"
-#include "ctl/job/job_env.h"
+#include "ctl/installed.h"
 #include "ctl/job/lease_wait.h"
 #include "ctl/view/pretty.h"
 #include "wire/snapshot.h"
@@ -34,13 +34,13 @@
 #define CDI_KIND    "allot.io/lease"
 #define CDI_VERSION "0.5.0"
 #define CDI_DIR     "/var/run/cdi"
-/* Where the guard is in the container, whatever its place outside, and what it loads beside it. */
+/* Where the guard is inside the container, and the library that it loads. */
 #define GUARD_INSIDE    "/run/allot/liballot-guard.so"
 #define LIBALLOT_INSIDE "/run/allot/liballot.so.0"
 
-/* Files to bring along; "": not there. */
+/* Files to mount into the container; "": not there. */
 struct luggage {
-    char guard[JOB_ENV_PATH_SIZE], liballot[JOB_ENV_PATH_SIZE];
+    char guard[INSTALLED_PATH_SIZE], liballot[INSTALLED_PATH_SIZE];
 };
 
 enum { OPT_OUTPUT = REQUEST_OPTIONS_END, OPT_QUIET };
@@ -63,7 +63,7 @@ static void put_node(struct json_writer *w, const char *path) {
     json_end(w, '}');
 }
 
-/* The node that stands for an instance, from what the driver says: "DeviceFileMinor: 12". */
+/* Add the node of a MIG instance, from what the driver says: "DeviceFileMinor: 12". */
 static void put_capability(struct json_writer *w, const char *file) {
     FILE *from = fopen(file, "re");
     char line[128], path[64];
@@ -78,7 +78,8 @@ static void put_capability(struct json_writer *w, const char *file) {
         fclose(from);
 }
 
-/* The nodes of a device: of a MIG instance those of its GPU and of both its halves. */
+/* Add the nodes of a device; for a MIG instance those of its GPU and of its GPU and compute
+ * instances. */
 static void put_device(struct json_writer *w, const struct wire_box *box,
                        const struct wire_device *device) {
     const struct wire_device *gpu =
@@ -184,7 +185,7 @@ static void put_spec(struct json_writer *w, const struct wire_grant *grant,
     json_end(w, '}');
 }
 
-/* Write it whole or not at all. `ret_path` is where, for the end. */
+/* Write the file whole or not at all. `ret_path`: its path, for removing it at the end. */
 static int write_spec(struct json_writer *w, const char *dir, uint64_t lease,
                       char ret_path[static PATH_MAX]) {
     char part[PATH_MAX];
@@ -194,7 +195,8 @@ static int write_spec(struct json_writer *w, const char *dir, uint64_t lease,
     if (snprintf(ret_path, PATH_MAX, "%s/allot-lease-%" PRIu64 ".json", dir, lease) >= PATH_MAX ||
         snprintf(part, sizeof(part), "%s/.allot-lease-%" PRIu64 ".part", dir, lease) >= PATH_MAX)
         return gpuctl_complain(EXIT_RUN_FAILED, "the path %s is too long", dir);
-    mkdir(dir, 0755); /* of the usual place; another one that is missing shows below */
+    mkdir(dir, 0755); /* for the default folder; if another one is missing, opening the file fails
+                         below */
     fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     to = fd < 0 ? NULL : fdopen(fd, "w");
     if (!to) {
@@ -215,7 +217,7 @@ static int write_spec(struct json_writer *w, const char *dir, uint64_t lease,
     return EXIT_OK;
 }
 
-/* Make the device known: the command with "--device …" after its "run" or "create". For free(). */
+/* The command with "--device …" added after its "run" or "create". For free(). */
 static char **add_device(char **command, char *option) {
     size_t n = 0, to = 0;
     char **words;
@@ -249,7 +251,7 @@ static int run_command(const struct wire_grant *grant, char **command) {
     return job_run(become, words);
 }
 
-/* Signals that end the holding of a lease; blocked before its device is announced. */
+/* Block the signals that end the lease, before its device is announced. */
 static void block_signals(sigset_t *signals) {
     sigemptyset(signals);
     sigaddset(signals, SIGINT);
@@ -269,10 +271,10 @@ static int serve(const struct gpuctl *ctl, struct client *client, const struct w
     sigset_t signals;
     int number, status;
 
-    if (!job_env_find_program(luggage.guard, "../guard/liballot-guard.so", GPUCTL_GUARD) ||
-        !job_env_find_program(luggage.liballot, "../libclient/liballot.so.0", GPUCTL_LIBALLOT))
+    if (!installed_find(luggage.guard, "../guard/liballot-guard.so", GPUCTL_GUARD) ||
+        !installed_find(luggage.liballot, "../libclient/liballot.so.0", GPUCTL_LIBALLOT))
         *luggage.guard = '\0';
-    /* The grant lives in `client`: the box is asked on a connection of its own. */
+    /* The grant lives in `client`, so ask for the box on another connection. */
     status = call_connect(&asker, ctl);
     if (status == EXIT_OK)
         status = call_make(asker, WIRE_METHOD_GET_BOX, NULL, &reply);
@@ -295,8 +297,9 @@ static int serve(const struct gpuctl *ctl, struct client *client, const struct w
         fflush(stdout);
         fprintf(
             stderr,
-            "gpuctl: lease %" PRIu64 " is held until this is interrupted; meanwhile:\n"
-            "  docker run --device " CDI_KIND "=%" PRIu64 " --device nvidia.com/gpu=%s IMAGE\n"
+            "gpuctl: lease %" PRIu64
+            " is held until gpuctl is interrupted; meanwhile:\n  docker run --device " CDI_KIND
+            "=%" PRIu64 " --device nvidia.com/gpu=%s IMAGE\n"
             "  podman run --device " CDI_KIND "=%" PRIu64 " --device nvidia.com/gpu=%s IMAGE\n"
             "gpuctl: the second device brings the driver's libraries (nvidia-ctk cdi generate); "
             "never \"all\",\n"
@@ -335,7 +338,7 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
         return EXIT_USAGE;
     if (!wanted.request.wait.has)
         wanted.request.wait = wire_some(true);
-    wanted.request.confine = wire_some(false); /* so that there is a token */
+    wanted.request.confine = wire_some(false); /* so that the grant has a token */
     if (!wanted.request.name)
         wanted.request.name = "container";
     status = call_connect(&client, ctl);

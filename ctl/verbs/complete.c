@@ -2,9 +2,9 @@
 /*
  * Complete: candidates for the word that is being typed, for the shells' completion scripts.
  *
- * One candidate a line, a tab and its description after it where there is one. The option tables
- * say what can come; devices, leases and users are asked from allotd, and are just not there if it
- * does not answer. The shell filters by what was typed; so do we, for those that do not.
+ * One candidate per line, with a tab and a description if there is one. The option tables say what
+ * can come. Devices, leases and users come from allotd; there are none if it does not answer. The
+ * shell filters by what was typed, but some shells do not, so we filter too.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ struct completion {
     struct gpuctl *ctl;
     const char *prefix; /* what comes before the part that is completed, as in "--devices=0," */
     size_t prefix_len;
-    const char *typed; /* that part */
+    const char *typed; /* the part to complete */
 };
 
 static void offer(const struct completion *c, const char *word, const char *about) {
@@ -116,7 +116,7 @@ static void offer_value(struct completion *c, enum word_kind kind, const char *c
     case WORD_SIGNAL:
         offer_words(c, "TERM KILL INT HUP USR1 USR2 STOP CONT");
         break;
-    default: /* files and commands are what the shell knows best */
+    default: /* the shell completes files and commands best */
         break;
     }
 }
@@ -167,7 +167,7 @@ int complete_words(struct gpuctl *ctl, int n_words, char **words) {
             if (!verb)
                 return EXIT_OK;
         } else if (verb && verb->stops && (words[i][0] != '-' || !strcmp(words[i], "--")))
-            return EXIT_OK; /* inside the command: the shell's own business */
+            return EXIT_OK; /* inside the command, which the shell completes */
     }
     equals = strchr(last, '=');
     if (last[0] == '-' && equals) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Doctor: what is wrong with this box, and the remedy.
+ * Doctor: what is wrong with this box, and how to fix it.
  *
  * A list of checks, ordered by dependency. Each finding is printed at once, so that a hanging
  * driver shows where it hangs. A limit of this machine is only a note; the exit status is bad only
@@ -12,28 +12,35 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
-#include <linux/magic.h>
-
+#include "base/cgroup_owner.h"
 #include "base/cleanup.h"
 #include "ctl/gpuctl.h"
-#include "ctl/job/job_env.h"
+#include "ctl/installed.h"
 #include "ctl/source/box_view.h"
+#include "ctl/verbs/selftest.h"
 #include "ctl/view/show.h"
 #include "wire/client.h"
 
-enum finding { FINE, NOTE, WRONG };
+enum { OPT_SELFTEST = 1, OPT_TRANSCRIPT };
+
+static const struct option_def options_table[] = {
+    { OPT_SELFTEST, 0, "selftest", NULL, "test on this box what Allot claims to enforce" },
+    { OPT_TRANSCRIPT, 0, "transcript", "FILE",
+      "with --selftest: record the results in this file, to send in", WORD_FILE },
+};
+
+enum finding_level { FINE, NOTE, WRONG };
 
 struct doctor {
     const struct term *term;
     unsigned n_wrong;
 };
 
-static void find(struct doctor *doctor, enum finding finding, const char *remedy,
+static void find(struct doctor *doctor, enum finding_level finding, const char *remedy,
                  const char *format, ...) __attribute__((format(printf, 4, 5)));
-static void find(struct doctor *doctor, enum finding finding, const char *remedy,
+static void find(struct doctor *doctor, enum finding_level finding, const char *remedy,
                  const char *format, ...) {
     static const char *const words[] = { "fine", "note", "WRONG" };
     static const enum term_style styles[] = { STYLE_GOOD, STYLE_PLAIN, STYLE_BAD };
@@ -45,7 +52,7 @@ static void find(struct doctor *doctor, enum finding finding, const char *remedy
         text = NULL;
     va_end(args);
     term_item(doctor->term, styles[finding], 7, words[finding], text ? text : "out of memory");
-    /* Marked, so that it is not taken for the end of a finding that is wrapped. */
+    /* Marked, so that it does not look like the end of a wrapped finding. */
     if (remedy)
         term_item(doctor->term, STYLE_DIM, 9, doctor->term->utf8 ? "       → " : "       > ",
                   remedy);
@@ -54,9 +61,7 @@ static void find(struct doctor *doctor, enum finding finding, const char *remedy
 }
 
 static void check_host(struct doctor *doctor) {
-    struct statfs fs;
-
-    if (statfs("/sys/fs/cgroup", &fs) == 0 && fs.f_type == CGROUP2_SUPER_MAGIC)
+    if (cgroup_owner_root())
         find(doctor, FINE, NULL, "cgroup v2 is mounted");
     else
         find(doctor, NOTE,
@@ -71,9 +76,9 @@ static void check_host(struct doctor *doctor) {
 }
 
 static void check_guard(struct doctor *doctor) {
-    char path[JOB_ENV_PATH_SIZE];
+    char path[INSTALLED_PATH_SIZE];
 
-    if (job_env_find_program(path, "../guard/liballot-guard.so", GPUCTL_GUARD))
+    if (installed_find(path, "../guard/liballot-guard.so", GPUCTL_GUARD))
         find(doctor, FINE, NULL, "the guard is installed: %s", path);
     else
         find(doctor, WRONG,
@@ -81,7 +86,7 @@ static void check_guard(struct doctor *doctor) {
              "the guard is missing: %s", GPUCTL_GUARD);
 }
 
-/* Device nodes, where the driver is a real one: what a program of this user could open. */
+/* Device nodes, if the driver is a real one: what a program of this user could open. */
 static void check_nodes(struct doctor *doctor, const struct wire_box *box, bool is_managed) {
     struct stat st;
 
@@ -121,7 +126,8 @@ static void check_device(struct doctor *doctor, const struct wire_device *d) {
         find(doctor, FINE, NULL, "GPU %" PRIu64 " is ready, %s of %s free", d->index,
              show_bytes(d->free_bytes, text), show_bytes(d->usable_bytes, (char[SHOW_SIZE]){}));
     if (d->ecc_uncorrected.has && d->ecc_uncorrected.value > 0)
-        find(doctor, WRONG, "reset the GPU so that the pages are retired; replace it if it goes on",
+        find(doctor, WRONG,
+             "reset the GPU so that the pages are retired; replace it if errors continue",
              "GPU %" PRIu64 " had %" PRIi64 " uncorrected memory errors", d->index,
              d->ecc_uncorrected.value);
     if (d->overcommitted_bytes)
@@ -134,15 +140,15 @@ static void check_device(struct doctor *doctor, const struct wire_device *d) {
 
 static void check_tiers(struct doctor *doctor, const struct wire_box *box) {
     static const char *const remedies[] = {
-        [1] = "needs driver 615 or later, cgroups of version 2, and is not for MIG",
-        [2] = "needs systemd and cgroups of version 2, and allot-hand running as root",
+        [1] = "needs driver 615 or later and cgroup v2; not for MIG",
+        [2] = "needs systemd, cgroup v2, and allot-hand running as root",
         [5] = "needs NVML's process lists; the reason is above",
     };
 
     for (size_t i = 0; i < box->n_tiers; i++) {
         const struct wire_tier *tier = &box->tiers[i];
 
-        /* These come with the processes: that none has them now is no fault of the box. */
+        /* These tiers come with the processes of jobs: without any, the box has no fault. */
         if (!tier->proven && (tier->number == 3 || tier->number == 4)) {
             find(doctor, FINE, NULL, "tier %" PRIu64 ", %s: no process uses it now", tier->number,
                  tier->name);
@@ -166,7 +172,7 @@ static void check_people(struct doctor *doctor, const struct wire_box *box) {
     for (size_t i = 0; i < box->n_processes; i++) {
         const struct wire_process *p = &box->processes[i];
 
-        if (!p->lease.has) /* in open mode it may; in locked mode it got around something */
+        if (!p->lease.has) /* in open mode it is allowed; in locked mode it got around something */
             find(doctor, box->mode == WIRE_BOX_OPEN ? NOTE : WRONG,
                  "it should be run under \"gpuctl run\"",
                  "process %" PRIu64 " of %s has no lease and uses %s: %s", p->pid,
@@ -193,22 +199,34 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
     struct option_parser options;
     struct doctor doctor = { .term = &ctl->term };
     const struct wire_box *box;
+    const char *transcript = NULL;
+    bool is_selftest = false;
+    int id;
 
     option_parser_init(&options, ctl, &verb_doctor, argc, argv);
-    if (option_parser_next(&options) < 0)
+    while ((id = option_parser_next(&options)) > 0) {
+        if (id == OPT_TRANSCRIPT)
+            transcript = options.value;
+        is_selftest |= id == OPT_SELFTEST;
+    }
+    if (id < 0)
         return options.status;
     if (options.first < argc)
         return gpuctl_complain_usage(&verb_doctor, "unexpected argument \"%s\"",
                                      argv[options.first]);
+    if (transcript && !is_selftest)
+        return gpuctl_complain_usage(&verb_doctor, "--transcript can only be used with --selftest");
+    if (is_selftest)
+        return selftest_run(ctl, transcript);
 
     check_host(&doctor);
     check_guard(&doctor);
     if (box_view_take(&box_view, ctl, NULL, &err) < 0)
-        find(&doctor, WRONG,
-             "with a driver: systemctl start allotd, then journalctl -u allotd; without one: "
-             "install "
-             "it, nvidia-smi must work first",
-             "%s", err.text);
+        find(
+            &doctor, WRONG,
+            "if the driver is installed: systemctl start allotd, then see journalctl -u allotd; if "
+            "not: install it until nvidia-smi works",
+            "%s", err.text);
     else {
         box = &box_view.box;
         if (!box_view.view.is_managed)
@@ -216,7 +234,7 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
                  "%s", box_view.trouble);
         else if (strcmp(box->version, ALLOT_VERSION))
             find(&doctor, WRONG, "systemctl restart allotd; jobs keep their leases",
-                 "allotd is of version %s, gpuctl of " ALLOT_VERSION, box->version);
+                 "allotd has version %s, gpuctl has version " ALLOT_VERSION, box->version);
         else
             find(&doctor, FINE, NULL, "allotd %s answers", box->version);
         if (box->grace_usec.has && box->grace_usec.value > 0)
@@ -243,7 +261,13 @@ const struct verb verb_doctor = {
     .name = "doctor",
     .operands = "",
     .summary = "problems of this box and their remedies",
+    VERB_OPTIONS(options_table),
     .word = WORD_NONE,
-    .notes = "Exit status: 0 nothing is wrong, 7 something is.\n",
+    .notes = "With --selftest it tries things out: it allocates memory in every way that there\n"
+             "is, within its leases and beyond them, and shows what each tier refuses and what\n"
+             "calls cost. It takes less than five minutes and\n"
+             "a few hundred MiB of each card, and needs no root. Example:\n"
+             "  gpuctl doctor --selftest --transcript selftest.txt\n"
+             "Exit status: 0 no problems, 7 problems.\n",
     .run = run,
 };

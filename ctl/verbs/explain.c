@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Explain: why would this request wait? The verdict that it would get now, and nothing changed.
+ * Explain: why would this request wait? Shows the verdict that it would get now, and changes
+ * nothing.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -54,7 +55,7 @@ static void say(const struct term *term, enum term_style style, size_t indent,
     term_paragraph(term, style, indent, sentence ? sentence : text);
 }
 
-/* `box` may be NULL: then devices are called by their UUIDs. */
+/* `box` may be NULL: then devices are named by UUID. */
 static void print(const struct term *term, const struct wire_box *box,
                   const struct wire_explain_reply *reply) {
     switch (reply->verdict) {
@@ -136,9 +137,7 @@ const struct verb verb_explain = {
     .summary = "would this request wait, and why? Nothing is changed",
     VERB_OPTIONS(options_table),
     .word = WORD_NONE,
-    .notes =
-        "Takes what \"gpuctl run\" takes. Exit status: 0 it would be granted, 5 it would wait,\n"
-        "4 it would be denied. Example:\n"
-        "  gpuctl explain --gpus 2 --fraction 0.4\n",
+    .notes = "Takes the options of \"gpuctl run\". Exit status: 0 it would be granted, 5 it would "
+             "wait,\n4 it would be denied. Example:\n  gpuctl explain --gpus 2 --fraction 0.4\n",
     .run = run,
 };

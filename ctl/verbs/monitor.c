@@ -94,12 +94,12 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
             return gpuctl_complain(EXIT_FAILED, "cannot write: %m");
         if (failure.code != FAILURE_NONE)
             return call_complain(r, &failure, &err);
-        fprintf(stderr, "gpuctl: %s; waiting for allotd to come back\n", err.text);
+        gpuctl_say("%s; waiting for allotd to come back", err.text);
         client_close(client);
         r = client_reconnect(client, UINT64_MAX, -1, &err);
         if (r < 0)
             return call_complain(r, NULL, &err);
-        fprintf(stderr, "gpuctl: allotd is back; what happened meanwhile is not shown\n");
+        gpuctl_say("allotd is back; what happened meanwhile is not shown");
     }
 }
 

@@ -2,9 +2,9 @@
 /*
  * Run: any program under a lease.
  *
- * Request the lease on a connection of its own, so that the wait is cancelled if gpuctl ends; show
- * place and reason meanwhile; then start the command with the environment of the grant and the
- * guard first in LD_PRELOAD.
+ * Request the lease on a separate connection, so that the wait is cancelled if gpuctl ends. Show
+ * queue position and reason meanwhile. Then start the command with the environment of the grant and
+ * the guard first in LD_PRELOAD.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -30,37 +30,36 @@ enum { OPT_VISIBLE = REQUEST_OPTIONS_END, OPT_NO_GUARD, OPT_NO_CONFINE, OPT_VERB
 
 static const struct option_def options_table[] = {
     REQUEST_OPTIONS,
-    { OPT_VISIBLE, 0, "visible", "HOW", "name the devices to the program by uuid or index",
+    { OPT_VISIBLE, 0, "visible", "HOW", "how the program sees its devices: uuid or index",
       WORD_CHOICE, "uuid index" },
-    { OPT_NO_GUARD, 0, "no-guard", NULL, "do not preload the guard, where policy permits it" },
-    { OPT_NO_CONFINE, 0, "no-confine", NULL,
-      "no scope, no device filter, where policy permits it" },
+    { OPT_NO_GUARD, 0, "no-guard", NULL, "do not preload the guard, if policy permits" },
+    { OPT_NO_CONFINE, 0, "no-confine", NULL, "no scope, no device filter, if policy permits" },
     { OPT_VERBOSE, 'v', "verbose", NULL, "say what was granted and how it is enforced" },
     { OPT_QUIET, 'q', "quiet", NULL, "no progress while it waits" },
 };
 
-/* What a scope takes to be made: systemd answers in milliseconds, unless the box is on its knees.
- */
+/* Time limit for making a scope: systemd answers in milliseconds, unless the box is overloaded. */
 #define CONFINE_USEC  (60 * UINT64_C(1000000))
 #define CONFINE_TRIES 3
+#define TIERS_MAX     5
 
-/* All that was asked for. */
-struct order {
+/* Everything that the user asked for. */
+struct run_request {
     struct gpuctl *ctl;
     struct request_options wanted;
     char **command;
     bool by_index, no_guard, no_confine, verbose, quiet;
-    char guard[JOB_ENV_PATH_SIZE]; /* where it is, unless no_guard */
+    char guard[INSTALLED_PATH_SIZE]; /* its path, unless no_guard */
 };
 
 /* ---- The command
  * ---------------------------------------------------------------------------------- */
 
-static void order_done(struct order *order) {
+static void order_done(struct run_request *order) {
     request_options_done(&order->wanted);
 }
 
-/* Container engines have a daemon or a monitor start the job, outside of what is confined here. */
+/* With container engines, a daemon or a monitor starts the job, outside of what gpuctl confines. */
 static void warn_about_containers(char *const *command) {
     const char *engine = container_engine_find(command);
 
@@ -74,15 +73,15 @@ static void warn_about_containers(char *const *command) {
                 engine);
 }
 
-/* A line of --verbose, with the devices' numbers. */
+/* Print a line of --verbose, with device numbers. */
 static void tell(const struct box_view *box_view, const char *before, const char *text) {
     cleanup(freep) char *sentence = show_sentence(box_view ? &box_view->box : NULL, text);
-    cleanup(freep) char *clean = sentence ? text_clean(sentence, true) : NULL;
 
-    fprintf(stderr, "gpuctl: %s%s\n", before, clean ? clean : "");
+    gpuctl_say("%s%s", before, sentence ? sentence : "");
 }
 
-/* --visible index: numbers in bus order, which hold only where other devices cannot be opened. */
+/* --visible index: numbers in bus order, which are right only if the job cannot open other
+ * devices. */
 static int check_index(const struct wire_box *box) {
     for (size_t i = 0; i < box->n_tiers; i++)
         if (box->tiers[i].number == 2 && box->tiers[i].proven)
@@ -95,8 +94,8 @@ static int check_index(const struct wire_box *box) {
 }
 
 /*
- * Have this process confined: a scope of its own, only the lease's devices, the driver's limit. A
- * daemon that is restarted just now is waited for: the lease outlives it.
+ * Have this process confined: a scope of its own, only the lease's devices, the driver's limit. If
+ * the daemon is restarting, wait for it: the lease outlives it.
  */
 static int confine(struct client *client, uint64_t lease, const char *token, bool verbose,
                    const struct box_view *box_view) {
@@ -104,6 +103,8 @@ static int confine(struct client *client, uint64_t lease, const char *token, boo
     struct failure failure = {};
     struct allot_error err = {};
     union wire_reply reply;
+    char tiers[TIERS_MAX * sizeof("18446744073709551615, ")];
+    size_t n = 0;
     int r;
 
     for (int tries = 0;; tries++) {
@@ -121,19 +122,21 @@ static int confine(struct client *client, uint64_t lease, const char *token, boo
                                err.text);
     if (!verbose)
         return EXIT_OK;
-    fprintf(stderr, "gpuctl: %s%s, enforced by %s", reply.confine.scope ? "scope " : "no scope",
-            reply.confine.scope ? reply.confine.scope : "",
-            reply.confine.n_tiers ? "tier" : "neither the driver nor a device filter");
-    for (size_t i = 0; i < reply.confine.n_tiers; i++)
-        fprintf(stderr, "%s%" PRIu64, i ? ", " : " ", reply.confine.tiers[i]);
-    fputc('\n', stderr);
+    for (size_t i = 0; i < MIN(reply.confine.n_tiers, (size_t)TIERS_MAX); i++)
+        n += snprintf(tiers + n, sizeof(tiers) - n, "%s%" PRIu64, i ? ", " : "tier ",
+                      reply.confine.tiers[i]);
+    gpuctl_say("%s%s, enforced by %s", reply.confine.scope ? "scope " : "no scope",
+               reply.confine.scope ? reply.confine.scope : "",
+               n ? tiers : "neither the driver nor a device filter");
     for (size_t i = 0; i < reply.confine.n_detail; i++)
         tell(box_view, "  ", reply.confine.detail[i]);
     return EXIT_OK;
 }
 
-/* With the lease at hand: the environment, the guard, the walls, and off it goes. */
-static int start(const struct order *order, struct client *client, const struct wire_grant *grant) {
+/* The lease is granted: set the environment, preload the guard, confine this process and execute
+ * the command. */
+static int start(const struct run_request *order, struct client *client,
+                 const struct wire_grant *grant) {
     cleanup(freep) char *token = grant->token ? strdup(grant->token) : NULL;
     cleanup(job_env_done) struct job_env env;
     cleanup(box_view_done) struct box_view taken = {};
@@ -160,7 +163,7 @@ static int start(const struct order *order, struct client *client, const struct 
 
 /* In the child. */
 static int become(void *userdata) {
-    struct order *order = userdata;
+    struct run_request *order = userdata;
     cleanup(client_freep) struct client *client = NULL;
     const struct wire_grant *grant;
     struct allot_error err = {};
@@ -185,7 +188,7 @@ static int become(void *userdata) {
 }
 
 static int run(struct gpuctl *ctl, int argc, char **argv) {
-    cleanup(order_done) struct order order = { .ctl = ctl };
+    cleanup(order_done) struct run_request order = { .ctl = ctl };
     struct wire_request *request = &order.wanted.request;
     struct option_parser options;
     const char *slash;
@@ -197,8 +200,8 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
         switch (id) {
         case OPT_VISIBLE:
             if (strcmp(options.value, "uuid") && strcmp(options.value, "index"))
-                return gpuctl_complain_usage(&verb_run, "--visible is uuid or index, not \"%s\"",
-                                             options.value);
+                return gpuctl_complain_usage(
+                    &verb_run, "--visible must be uuid or index, not \"%s\"", options.value);
             order.by_index = !strcmp(options.value, "index");
             break;
         case OPT_NO_GUARD:
@@ -225,7 +228,7 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
     if (request_options_finish(&order.wanted, &verb_run) < 0)
         return EXIT_USAGE;
     order.command = argv + options.first;
-    /* Waiting is what a queue is for: only --no-wait refuses it. */
+    /* Requests wait by default; only --no-wait refuses to. */
     if (!request->wait.has)
         request->wait = wire_some(true);
     request->confine = wire_some(!order.no_confine);
@@ -234,7 +237,7 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
     slash = strrchr(order.command[0], '/');
     if (!request->name)
         request->name = slash && slash[1] ? slash + 1 : order.command[0];
-    /* Now, rather than after hours of waiting. */
+    /* Check now, rather than after hours of waiting. */
     id = job_check(order.command[0]);
     if (id != EXIT_OK)
         return id;

@@ -22,10 +22,10 @@ enum { OPT_JSON = 1, OPT_CSV, OPT_DEVICE, OPT_USER, OPT_WATCH };
 #define QUERY_OPTIONS(csv_value, csv_help)                                                         \
     { OPT_JSON, 0, "json", NULL, "everything as JSON, see gpuctl(1)" },                            \
         { OPT_CSV, 0, "csv", csv_value, csv_help, WORD_CHOICE, "devices leases processes queue" }, \
-        { OPT_DEVICE,  'i', "device", "DEVICE", "only these: index, UUID or bus id, by commas",    \
+        { OPT_DEVICE,  'i', "device", "DEVICE", "only these: index, UUID or bus id; a comma list", \
           WORD_DEVICES },                                                                          \
         { OPT_USER, 'u', "user", "USER", "only this user's, by name or uid", WORD_USER }, {        \
-        OPT_WATCH, 'w', "watch", "[=SECONDS]", "again and again, every 2 s or as said",            \
+        OPT_WATCH, 'w', "watch", "[=SECONDS]", "repeat every 2 s, or as often as you say",         \
             WORD_DURATION                                                                          \
     }
 
@@ -39,8 +39,8 @@ struct query {
     enum view_csv_table csv;
     struct box_view_filter filter;
     bool user_is_known;  /* checked once: a user whose last job has ended can still be watched */
-    uint64_t watch_usec; /* 0: once */
-    const char *nothing; /* what to say where the table would be empty */
+    uint64_t watch_usec; /* 0: no repetition */
+    const char *nothing; /* message if the table would be empty */
     size_t (*count)(const struct wire_box *box);
 };
 
@@ -85,7 +85,7 @@ static int query_once(struct query *query, const struct gpuctl *ctl, struct clie
     return r;
 }
 
-/* Over the screen as it is, line by line, so that nothing flickers. */
+/* Overwrite the screen line by line, so that nothing flickers. */
 static void repaint(const struct term *term, const char *page, size_t length) {
     const char *end = page + length;
 
@@ -121,10 +121,11 @@ static int query_again(struct query *query, struct gpuctl *ctl, struct client *c
             return gpuctl_complain(EXIT_FAILED, "out of memory");
         r = query_once(query, ctl, client, &term, &err);
         if (r < 0)
-            fprintf(term.out, "%s\n", err.text);
+            term_paragraph(&term, STYLE_PLAIN, 0, err.text);
         if (fclose(term.out) != 0)
             return gpuctl_complain(EXIT_FAILED, "out of memory");
-        if (r == -ENOENT || r == -EINVAL) /* a filter that names nothing will not come true */
+        if (r == -ENOENT || r == -EINVAL) /* waiting does not help: the filter names nothing that
+                                             exists */
             return gpuctl_complain(EXIT_NOT_FOUND, "%s", err.text);
         if (is_screen)
             repaint(&ctl->term, page, length);
@@ -156,7 +157,7 @@ static int query_run(struct query *query, const struct verb *verb, struct gpuctl
             query->as_csv = true;
             if (options.value && view_csv_table_parse(&query->csv, options.value) < 0)
                 return gpuctl_complain_usage(
-                    verb, "--csv is of devices, leases, processes or queue, not \"%s\"",
+                    verb, "--csv must be devices, leases, processes or queue, not \"%s\"",
                     options.value);
             break;
         case OPT_DEVICE:
@@ -219,7 +220,7 @@ static int run_leases(struct gpuctl *ctl, int argc, char **argv) {
     struct query query = { .print = view_leases,
                            .csv = VIEW_CSV_LEASES,
                            .count = count_leases,
-                           .nothing = "There is no lease." };
+                           .nothing = "There are no leases." };
 
     return query_run(&query, &verb_leases, ctl, argc, argv);
 }
@@ -239,9 +240,9 @@ const struct verb verb_status = {
     .summary = "devices, leases, processes and the queue, on one page",
     VERB_OPTIONS(status_options),
     .word = WORD_NONE,
-    .notes = "Without allotd it shows what the driver says, and that nothing is managed.\n"
-             "A process without a lease is \"unmanaged\"; a lease that holds memory and computed\n"
-             "nothing for a minute is \"idle\". Unknown readings are N/A.\n",
+    .notes = "Without allotd it shows what the driver reports, and says that nothing is "
+             "managed.\nA process without a lease is \"unmanaged\"; a lease that holds memory and "
+             "computed\nnothing for a minute is \"idle\". Unknown readings are N/A.\n",
     .run = run_status,
 };
 

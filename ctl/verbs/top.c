@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Top: starts gpuctl-top, a program of its own, because ncurses would slow every other verb.
+ * Top: starts gpuctl-top, a separate program, because ncurses would slow down every other verb.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "base/cleanup.h"
 #include "base/units.h"
 #include "ctl/gpuctl.h"
-#include "ctl/job/job_env.h"
+#include "ctl/installed.h"
 
 enum { OPT_INTERVAL = 1 };
 
@@ -18,7 +18,7 @@ static const struct option_def options_table[] = {
 };
 
 static int run(struct gpuctl *ctl, int argc, char **argv) {
-    char path[JOB_ENV_PATH_SIZE], pause[24];
+    char path[INSTALLED_PATH_SIZE], pause[24];
     uint64_t pause_usec = 2000000;
     struct option_parser options;
     int id;
@@ -33,7 +33,7 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
         return options.status;
     if (options.first < argc)
         return gpuctl_complain_usage(&verb_top, "unexpected argument \"%s\"", argv[options.first]);
-    if (!job_env_find_program(path, "gpuctl-top", GPUCTL_TOP))
+    if (!installed_find(path, "gpuctl-top", GPUCTL_TOP))
         return gpuctl_complain(
             EXIT_FAILED, "%s is missing: it belongs to the same package as gpuctl", GPUCTL_TOP);
     snprintf(pause, sizeof(pause), "%lu", (unsigned long)pause_usec);
@@ -46,7 +46,7 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
 const struct verb verb_top = {
     .name = "top",
     .operands = "",
-    .summary = "the same, updated live on the whole screen",
+    .summary = "the status page, updated live on the whole screen",
     VERB_OPTIONS(options_table),
     .word = WORD_NONE,
     .notes = "Keys: q quit, s sort, r reverse, / filter, + and - speed, arrows scroll, h help.\n",

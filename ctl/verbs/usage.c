@@ -24,9 +24,9 @@
 enum { OPT_SINCE = 1, OPT_UNTIL, OPT_BY, OPT_JSON, OPT_CSV };
 
 static const struct option_def options_table[] = {
-    { OPT_SINCE, 's', "since", "WHEN", "7d ago as 7d, or 2026-11-16, or 2026-11-16 14:00",
+    { OPT_SINCE, 's', "since", "WHEN", "7d (7 days ago), 2026-11-16, 2026-11-16 14:00",
       WORD_DURATION },
-    { OPT_UNTIL, 0, "until", "WHEN", "likewise; now if not given", WORD_DURATION },
+    { OPT_UNTIL, 0, "until", "WHEN", "likewise; now by default", WORD_DURATION },
     { OPT_BY, 'b', "by", "WHAT", "user, group or device", WORD_CHOICE, "user group device" },
     { OPT_JSON, 0, "json", NULL, "as JSON" },
     { OPT_CSV, 0, "csv", NULL, "as CSV" },
@@ -75,7 +75,7 @@ static const char *gib_hours(uint64_t byte_seconds, char text[static SHOW_SIZE])
     return text;
 }
 
-/* A device's number and what is enough of its UUID; one that is no longer here has no number. */
+/* A device's number and a short UUID; a device that is gone has no number. */
 static const char *device_key(const struct wire_box *box, const char *uuid,
                               char text[static SHOW_SIZE]) {
     const struct wire_device *device = box ? snapshot_find_device(box, uuid) : NULL;
@@ -111,7 +111,7 @@ static int print(const struct term *term, const struct wire_usage_reply *reply, 
         table_cell(table, row->xids ? STYLE_WARN : STYLE_PLAIN, "%" PRIu64, row->xids);
     }
     if (reply->n_rows == 0) {
-        fprintf(term->out, "The accounts have nothing of that time.\n");
+        fprintf(term->out, "No usage was recorded in that period.\n");
         return 0;
     }
     if (table_print(table, term, 0) < 0)
@@ -168,14 +168,15 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
         case OPT_UNTIL:
             if (parse_when(options.value, now_usec,
                            id == OPT_SINCE ? &usage.since_at : &usage.until_at) < 0)
-                return gpuctl_complain_usage(
-                    &verb_usage, "\"%s\" is no time: 7d, or 2026-11-16 14:00", options.value);
+                return gpuctl_complain_usage(&verb_usage,
+                                             "\"%s\" is not a time: write 7d, or 2026-11-16 14:00",
+                                             options.value);
             break;
         case OPT_BY:
-            usage.by = wire_by_find(options.value);
+            usage.by = words_find(wire_by_words, options.value);
             if (!usage.by)
                 return gpuctl_complain_usage(
-                    &verb_usage, "--by is user, group or device, not \"%s\"", options.value);
+                    &verb_usage, "--by must be user, group or device, not \"%s\"", options.value);
             break;
         case OPT_JSON:
             as_json = true;

@@ -8,6 +8,7 @@
 
 static int run(struct gpuctl *ctl, int argc, char **argv) {
     cleanup(client_freep) struct client *client = NULL;
+    cleanup(freep) char *answer = NULL;
     struct allot_error err = {};
     union wire_reply reply;
     struct option_parser options;
@@ -26,11 +27,14 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
     if (r == 0)
         r = client_call(client, WIRE_METHOD_GET_BOX, NULL, 5000000, &reply, NULL, &err);
     if (r == 0)
-        printf("allotd %s, driver %s (%s)\n", reply.get_box.box->version,
-               reply.get_box.box->driver_version ? reply.get_box.box->driver_version : "N/A",
-               reply.get_box.box->driver);
+        r = asprintf(&answer, "allotd %s, driver %s (%s)", reply.get_box.box->version,
+                     reply.get_box.box->driver_version ? reply.get_box.box->driver_version : "N/A",
+                     reply.get_box.box->driver);
     else
-        printf("allotd: %s\n", err.text);
+        r = asprintf(&answer, "allotd: %s", err.text);
+    if (r < 0)
+        return gpuctl_complain(EXIT_FAILED, "out of memory");
+    term_paragraph(&ctl->term, STYLE_PLAIN, 0, answer);
     return EXIT_OK;
 }
 

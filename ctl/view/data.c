@@ -70,7 +70,7 @@ void view_csv(const struct wire_box *box, enum view_csv_table table, FILE *out) 
     }
 }
 
-/* One object of an array. */
+/* Write one object of an array. */
 static void put_record(struct json_writer *w, const struct wire_type *type, const void *record) {
     json_begin(w, '{');
     field_write_json(type, record, w);

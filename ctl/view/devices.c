@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Devices in full: a block each, with all that is known.
+ * Devices in full: a block per device, with everything that is known.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -13,7 +13,7 @@
 #include "ctl/view/view.h"
 #include "wire/snapshot.h"
 
-#define LABEL 14 /* columns of the words at the left */
+#define LABEL 14 /* columns for the labels at the left */
 
 static int line(const struct term *term, const char *label, enum term_style style,
                 const char *format, ...) __attribute__((format(printf, 4, 5)));
@@ -67,7 +67,7 @@ static int memory(const struct wire_device *d, const struct term *term) {
                  show_bytes(d->releasing_bytes, a));
     if (r == 0 && d->overcommitted_bytes)
         r = line(term, "", STYLE_BAD,
-                 "overcommitted by %s: processes outside leases use what was leased",
+                 "overcommitted by %s: processes outside leases use leased memory",
                  show_bytes(d->overcommitted_bytes, a));
     if (r == 0 && d->context_bytes)
         r = line(term, "context", STYLE_PLAIN, "%s each", show_bytes(d->context_bytes, a));

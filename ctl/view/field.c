@@ -4,11 +4,13 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/safe_text.h"
+
 static bool is_plain(const struct wire_field *field) {
     return !wire_field_is_array(field) && field->kind != WIRE_OBJECT && field->kind != WIRE_MAP;
 }
 
-/* Without the quotes and the colon that a key has on the wire. */
+/* The key without the quotes and colon that it has on the wire. */
 static const char *key_text(const struct wire_field *field) {
     return field->key + 1;
 }
@@ -17,7 +19,7 @@ static int key_length(const struct wire_field *field) {
     return field->key_n - (int)strlen("\"\":");
 }
 
-/* Whether `record` has the number or the truth value; `*ret`: it as a number. */
+/* Whether `record` has this number or boolean; `*ret`: its value as a number. */
 static bool number_of(const struct wire_field *field, const void *record, int64_t *ret) {
     const void *at = (const char *)record + field->offset;
 
@@ -32,15 +34,10 @@ static bool number_of(const struct wire_field *field, const void *record, int64_
 /* NULL: absent. */
 static const char *string_of(const struct wire_field *field, const void *record) {
     const void *at = (const char *)record + field->offset;
-    int value;
 
     if (field->kind == WIRE_STRING)
         return *(const char *const *)at;
-    value = *(const int *)at;
-    for (int i = 1; field->words[i - 1]; i++)
-        if (i == value)
-            return field->words[i - 1];
-    return "?";
+    return words_name(field->words, *(const int *)at);
 }
 
 void field_write_json(const struct wire_type *type, const void *record, struct json_writer *w) {
@@ -67,20 +64,47 @@ void field_write_json(const struct wire_type *type, const void *record, struct j
     }
 }
 
+/*
+ * Whether a spreadsheet would take the cell for a formula: it begins with one of these signs, in
+ * ASCII or in the full-width form that some locales read as the same. An import may drop blanks
+ * before them. A tab or line end at the beginning is escaped, which makes it no formula.
+ */
+static bool is_formula(const char *text) {
+    static const char *const first[] = { "=", "+", "-", "@", "＝", "＋", "－", "＠" };
+
+    text += strspn(text, " ");
+    for (size_t i = 0; i < sizeof(first) / sizeof(first[0]); i++)
+        if (!strncmp(text, first[i], strlen(first[i])))
+            return true;
+    return false;
+}
+
 void field_write_csv_string(const char *text, FILE *out) {
-    if (!text)
+    size_t left = text ? strlen(text) : 0;
+    bool is_inert, is_quoted;
+
+    if (left == 0)
         return;
-    if (!text[strcspn(text, ",\"\r\n")] && *text != ' ') {
-        fputs(text, out);
-        return;
-    }
-    fputc('"', out);
-    for (; *text; text++) {
+    is_inert = is_formula(text);
+    is_quoted = is_inert || *text == ' ' || text[strcspn(text, ",;\"")];
+    if (is_quoted)
+        fputc('"', out);
+    if (is_inert)
+        fputc('\'', out);
+    while (left > 0) {
+        char piece[SAFE_TEXT_ESCAPE_SIZE];
+        bool is_safe;
+        const size_t n = safe_text_next(text, left, &is_safe);
+
+        safe_text_escape(piece, sizeof(piece), text, n);
         if (*text == '"')
             fputc('"', out);
-        fputc(*text, out);
+        fputs(piece, out);
+        text += n;
+        left -= n;
     }
-    fputc('"', out);
+    if (is_quoted)
+        fputc('"', out);
 }
 
 void field_write_csv(const struct wire_type *type, const void *record, bool first, FILE *out) {

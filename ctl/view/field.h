@@ -15,7 +15,11 @@
 /* Write all of `record` as members of the object that `w` is in; absent ones are null. */
 void field_write_json(const struct wire_type *type, const void *record, struct json_writer *w);
 
-/* Values of `record`, or their names if it is NULL, by commas; `first`: none stands before them. */
+/* Write the values of `record`, or their names if it is NULL, separated by commas. `first`: nothing
+ * stands before them. */
 void field_write_csv(const struct wire_type *type, const void *record, bool first, FILE *out);
-/* One value as CSV wants it: quoted where it must be. */
+/*
+ * Write one text as CSV: quoted if necessary, unsafe characters escaped (base/safe_text.h), and
+ * with an apostrophe in front if a spreadsheet would take it for a formula.
+ */
 void field_write_csv_string(const char *text, FILE *out);

@@ -83,7 +83,7 @@ void history_draw(const struct history *history, const char *name, size_t width,
     for (size_t i = n; i > 0; i--) {
         const uint8_t level = line->levels[(line->n - i) % HISTORY_LENGTH];
 
-        /* Nothing at all has the lowest mark: a gap is blank. */
+        /* Zero gets the lowest mark; a gap is blank. */
         text = stpcpy(text, glyphs[utf8][level == GAP ? 0 : 1 + MIN(level * 8 / 100, 7)]);
     }
     *text = '\0';

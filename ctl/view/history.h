@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * History: the last values of things that have a name, for sparklines.
+ * History: the last values of named things, for sparklines.
  *
- * Embedded in its owner. A thing that was not mentioned in a round is forgotten with the round, so
- * what ends does not pile up.
+ * Embedded in its owner. At the end of a round, a thing without a new value is forgotten, so that
+ * ended things do not pile up.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,9 +20,9 @@ struct history {
 
 void history_done(struct history *history);
 
-/* A round: every thing is noted once, then those that were not are forgotten. */
+/* A round: note every thing once; at the end, all others are forgotten. */
 void history_begin(struct history *history);
-/* `value` of `most`; what is not known is a gap. Without memory nothing is noted. */
+/* Note `value` out of `most`; an unknown value is a gap. Without memory nothing is noted. */
 void history_note(struct history *history, const char *name, bool is_known, uint64_t value,
                   uint64_t most);
 void history_end(struct history *history);

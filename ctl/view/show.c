@@ -62,7 +62,7 @@ const char *show_age(uint64_t since_usec, uint64_t now_usec, char text[static SH
     const uint64_t age = now_usec > since_usec ? now_usec - since_usec : 0;
     char long_text[UNITS_TEXT_SIZE];
 
-    /* A running clock is told in seconds, not in what is below them. */
+    /* Show a running time in whole seconds. */
     units_format_usec(age / 1000000 * 1000000, long_text);
     snprintf(text, SHOW_SIZE, "%s", long_text);
     return text;
@@ -71,7 +71,7 @@ const char *show_age(uint64_t since_usec, uint64_t now_usec, char text[static SH
 const char *show_uuid(const char *uuid, char text[static SHOW_SIZE]) {
     const char *dash = strchr(uuid, '-');
 
-    /* "MIG-GPU-…/1/0" of old drivers keeps its instance. */
+    /* "MIG-GPU-…/1/0" of old drivers: keep the instance. */
     if (!strncmp(uuid, "MIG-GPU-", 8)) {
         const char *slash = strchr(uuid, '/');
 
@@ -161,7 +161,7 @@ struct show_bar show_bar_of(const struct wire_device *device) {
     };
 }
 
-enum part { PART_HELD, PART_PROMISED, PART_UNMANAGED, PART_RELEASING, PART_FREE, PARTS };
+enum bar_part { PART_HELD, PART_PROMISED, PART_UNMANAGED, PART_RELEASING, PART_FREE, PARTS };
 
 static const char *const glyphs[2][PARTS] = {
     { "#", "=", "!", "~", "." },
@@ -181,7 +181,7 @@ char *show_bar(const struct show_bar *bar, size_t width, bool utf8) {
     if (!text)
         return NULL;
     for (size_t part = 0; part < PART_FREE; part++) {
-        /* Rounded down, but what is not nothing can be seen; doubles are exact enough for cells. */
+        /* Rounded down, but at least one cell if not zero. Doubles are exact enough for cells. */
         size_t cells = bar->usable_bytes ? (double)parts[part] / bar->usable_bytes * width : 0;
 
         if (cells == 0 && parts[part] > 0)

@@ -21,7 +21,7 @@ struct table {
     size_t n_columns;
     struct cell *cells;
     size_t n_rows, room;
-    size_t next; /* cell of the last row that is written next */
+    size_t next; /* the next cell of the last row */
     bool failed;
 };
 
@@ -127,7 +127,7 @@ static size_t sum(const size_t *widths, size_t n) {
     return total + (shown ? (shown - 1) * GAP : 0);
 }
 
-/* Width of each column, 0 for those left out, so that all fit into `room` where that can be. */
+/* Compute the width of each column (0: left out) so that all fit into `room` if possible. */
 static void decide_widths(const struct table *table, size_t room, size_t *widths) {
     for (size_t c = 0; c < table->n_columns; c++) {
         for (size_t row = 0; row < table->n_rows; row++) {
@@ -158,7 +158,7 @@ static void decide_widths(const struct table *table, size_t room, size_t *widths
             if (column->drop && (last == SIZE_MAX || column->drop > table->columns[last].drop))
                 last = c;
         }
-        /* Cutting only where that is enough: cutting a column that is then dropped is useless. */
+        /* Cut only if that is enough: cutting a column that is then dropped is useless. */
         if (widest != SIZE_MAX && (could >= total - room || last == SIZE_MAX))
             widths[widest]--;
         else if (last != SIZE_MAX)

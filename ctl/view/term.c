@@ -20,7 +20,7 @@ static const char *const style_codes[] = {
     [STYLE_GOOD] = "\033[32m", [STYLE_WARN] = "\033[33m", [STYLE_BAD] = "\033[1;31m",
 };
 
-/* The locale's name says it: loading the locale itself costs more than all the rest of a start. */
+/* Judge by the locale's name: loading the locale takes longer than the rest of the start. */
 static bool locale_is_utf8(void) {
     static const char *const names[] = { "LC_ALL", "LC_CTYPE", "LANG" };
 

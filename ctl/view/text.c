@@ -5,14 +5,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MARK_SIZE 3 /* bytes of the mark where something was cut */
+#include "base/safe_text.h"
+#include "base/utf8.h"
 
-/* Inclusive ranges, ascending. The libc's wcwidth() would do, but only once a locale is loaded. */
-struct range {
+#define MARK_SIZE 3 /* bytes of the mark for cut text */
+
+/* Inclusive ranges, ascending. The libc's wcwidth() would need a loaded locale. */
+struct char_range {
     uint32_t first, last;
 };
 
-static const struct range wide[] = {
+static const struct char_range wide[] = {
     { 0x1100, 0x115f },   { 0x231a, 0x231b },   { 0x2329, 0x232a },   { 0x23e9, 0x23ec },
     { 0x23f0, 0x23f0 },   { 0x23f3, 0x23f3 },   { 0x25fd, 0x25fe },   { 0x2614, 0x2615 },
     { 0x2648, 0x2653 },   { 0x267f, 0x267f },   { 0x2693, 0x2693 },   { 0x26a1, 0x26a1 },
@@ -28,7 +31,7 @@ static const struct range wide[] = {
     { 0x1f900, 0x1f9ff }, { 0x1fa70, 0x1faff }, { 0x20000, 0x3fffd },
 };
 
-static const struct range combining[] = {
+static const struct char_range combining[] = {
     { 0x0300, 0x036f },   { 0x0483, 0x0489 },   { 0x0591, 0x05bd }, { 0x0610, 0x061a },
     { 0x064b, 0x065f },   { 0x06d6, 0x06dc },   { 0x0900, 0x0902 }, { 0x093c, 0x093c },
     { 0x0941, 0x0948 },   { 0x0e34, 0x0e3a },   { 0x0e47, 0x0e4e }, { 0x1ab0, 0x1aff },
@@ -36,13 +39,7 @@ static const struct range combining[] = {
     { 0x1f3fb, 0x1f3ff }, { 0xe0100, 0xe01ef },
 };
 
-/* Neither seen nor harmless: marks that turn the direction of what follows, and the like. */
-static const struct range unseen[] = {
-    { 0x00ad, 0x00ad }, { 0x061c, 0x061c }, { 0x180e, 0x180e }, { 0x200b, 0x200f },
-    { 0x2028, 0x202e }, { 0x2060, 0x206f }, { 0xfeff, 0xfeff }, { 0xfff9, 0xfffb },
-};
-
-static bool in_ranges(const struct range *ranges, size_t n, uint32_t c) {
+static bool in_ranges(const struct char_range *ranges, size_t n, uint32_t c) {
     size_t low = 0, high = n;
 
     while (low < high) {
@@ -59,35 +56,6 @@ static bool in_ranges(const struct range *ranges, size_t n, uint32_t c) {
 }
 #define IN(ranges, c) in_ranges(ranges, sizeof(ranges) / sizeof((ranges)[0]), c)
 
-/* The character at `p` and its length in bytes; 0 if that is not UTF-8. */
-static size_t decode(const unsigned char *p, uint32_t *ret) {
-    static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
-    uint32_t c;
-    size_t n;
-
-    if (*p < 0x80) {
-        *ret = *p;
-        return 1;
-    }
-    if (*p >= 0xc2 && *p <= 0xdf)
-        n = 2, c = *p & 0x1f;
-    else if (*p >= 0xe0 && *p <= 0xef)
-        n = 3, c = *p & 0x0f;
-    else if (*p >= 0xf0 && *p <= 0xf4)
-        n = 4, c = *p & 0x07;
-    else
-        return 0;
-    for (size_t i = 1; i < n; i++) {
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-        c = c << 6 | (p[i] & 0x3f);
-    }
-    if (c < least[n] || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff))
-        return 0;
-    *ret = c;
-    return n;
-}
-
 static size_t columns(uint32_t c) {
     if (c < 0x300)
         return 1;
@@ -97,56 +65,64 @@ static size_t columns(uint32_t c) {
 }
 
 char *text_clean(const char *text, bool utf8) {
-    const unsigned char *p = (const unsigned char *)(text ? text : "");
-    char *copy = malloc(strlen((const char *)p) + 1 + MARK_SIZE), *to = copy;
+    size_t left = text ? strlen(text) : 0;
+    char *copy = malloc(left + 1 + MARK_SIZE), *to = copy;
 
     if (!copy)
         return NULL;
-    while (*p) {
-        uint32_t c;
-        const size_t n = decode(p, &c);
+    while (left > 0) {
+        bool is_safe;
+        const size_t n = safe_text_next(text, left, &is_safe);
 
-        if (n == 0 || c < 0x20 || (c >= 0x7f && c < 0xa0) || (c > 0x7f && !utf8) || IN(unseen, c)) {
+        if (is_safe && (utf8 || n == 1))
+            to = mempcpy(to, text, n);
+        else
             *to++ = '?';
-            p += n ? n : 1;
-            continue;
-        }
-        memcpy(to, p, n);
-        to += n;
-        p += n;
+        text += n;
+        left -= n;
     }
     *to = '\0';
     return copy;
 }
 
+/* Bytes of the character at `text`, of the `left` > 0 that are there, and its columns. */
+static size_t measure(const char *text, size_t left, size_t *ret_columns) {
+    uint32_t c;
+    const size_t n = utf8_decode(text, left, &c);
+
+    *ret_columns = n ? columns(c) : 1;
+    return n ? n : 1;
+}
+
 size_t text_width(const char *text) {
-    const unsigned char *p = (const unsigned char *)text;
-    size_t width = 0;
+    size_t width = 0, left = strlen(text);
 
-    while (*p) {
-        uint32_t c;
-        const size_t n = decode(p, &c);
+    while (left > 0) {
+        size_t w;
+        const size_t n = measure(text, left, &w);
 
-        width += n ? columns(c) : 1;
-        p += n ? n : 1;
+        width += w;
+        text += n;
+        left -= n;
     }
     return width;
 }
 
 /* Bytes of `text` that fit into `width` columns. */
 static size_t fitting(const char *text, size_t width) {
-    const unsigned char *begin = (const unsigned char *)text, *p = begin;
+    const size_t length = strlen(text);
+    size_t at = 0;
 
-    while (*p) {
-        uint32_t c;
-        const size_t n = decode(p, &c), w = n ? columns(c) : 1;
+    while (at < length) {
+        size_t w;
+        const size_t n = measure(text + at, length - at, &w);
 
         if (w > width)
             break;
         width -= w;
-        p += n ? n : 1;
+        at += n;
     }
-    return p - begin;
+    return at;
 }
 
 void text_cut(char *text, size_t width, bool utf8) {
@@ -163,10 +139,9 @@ size_t text_wrap(const char *text, size_t width, const char **ret_next) {
     size_t n = fitting(text, width), end;
 
     if (n == 0 && *text) {
-        uint32_t c;
+        size_t unused;
 
-        n = decode((const unsigned char *)text, &c);
-        n = n ? n : 1;
+        n = measure(text, strlen(text), &unused);
     }
     end = n;
     if (text[n] && text[n] != ' ')
@@ -176,7 +151,7 @@ size_t text_wrap(const char *text, size_t width, const char **ret_next) {
                 break;
             }
     if (end == 0)
-        end = n; /* a word without blanks, or one that begins with them */
+        end = n; /* a word without blanks, or a text that begins with them */
     *ret_next = text + end;
     while (**ret_next == ' ')
         ++*ret_next;

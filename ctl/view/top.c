@@ -65,16 +65,16 @@ static bool matches(const struct top *top, const char *const *texts, size_t n) {
 /* ---- Order
  * --------------------------------------------------------------------------------------- */
 
-/* What two rows are compared by; the numbers descend, the texts ascend. */
-struct key {
+/* What two rows are compared by; numbers sort descending, texts ascending. */
+struct sort_key {
     const void *row;
     const char *text;
     uint64_t number;
-    uint64_t place; /* as it came, to keep the order steady */
+    uint64_t place; /* original position, for a stable order */
 };
 
 static int compare(const void *a, const void *b, void *reversed) {
-    const struct key *x = a, *y = b;
+    const struct sort_key *x = a, *y = b;
     const int sign = *(bool *)reversed ? -1 : 1;
     const int order = strcmp(x->text, y->text);
 
@@ -85,9 +85,9 @@ static int compare(const void *a, const void *b, void *reversed) {
     return x->place < y->place ? -1 : 1;
 }
 
-static struct key lease_key(const struct top *top, const struct view *view,
-                            const struct wire_lease *lease) {
-    struct key key = { .row = lease, .text = "" };
+static struct sort_key lease_key(const struct top *top, const struct view *view,
+                                 const struct wire_lease *lease) {
+    struct sort_key key = { .row = lease, .text = "" };
     const struct wire_device *device =
         lease->n_shares ? snapshot_find_device(view->box, lease->shares[0].device) : NULL;
 
@@ -110,9 +110,9 @@ static struct key lease_key(const struct top *top, const struct view *view,
     return key;
 }
 
-static struct key process_key(const struct top *top, const struct view *view,
-                              const struct wire_process *process) {
-    struct key key = { .row = process, .text = "" };
+static struct sort_key process_key(const struct top *top, const struct view *view,
+                                   const struct wire_process *process) {
+    struct sort_key key = { .row = process, .text = "" };
     const struct wire_device *device = snapshot_find_device(view->box, process->device);
 
     switch (top->sort) {
@@ -125,7 +125,7 @@ static struct key process_key(const struct top *top, const struct view *view,
     case TOP_NUMBER:
         key.number = UINT64_MAX - process->pid;
         break;
-    default: /* the age of a process is not known here */
+    default: /* the age of a process is unknown here */
         key.number = process->used_bytes.has ? process->used_bytes.value : 0;
     }
     return key;
@@ -205,7 +205,7 @@ static void lease_row(struct table *table, const struct top *top, const struct v
     table_cell(table, STYLE_HEAD, "%" PRIu64, lease->id);
     table_cell(table, STYLE_PLAIN, "%s", lease->user);
     table_cell(table, STYLE_PLAIN, "%s", lease->name ? lease->name : "-");
-    table_cell(table, STYLE_PLAIN, "%s", wire_mode_name(lease->mode));
+    table_cell(table, STYLE_PLAIN, "%s", words_name(lease_mode_words, lease->mode));
     table_cell(table, STYLE_PLAIN, "%s", devices);
     table_cell(table, STYLE_PLAIN, "%s", show_bytes(held_of(lease), text));
     table_cell(table, STYLE_PLAIN, "%s", show_bytes(limit_of(lease), text));
@@ -221,7 +221,7 @@ static void lease_row(struct table *table, const struct top *top, const struct v
 
 static int print_leases(const struct top *top, const struct view *view, const struct term *term) {
     cleanup(table_freep) struct table *table = table_new(lease_columns, ELEMENTSOF(lease_columns));
-    cleanup(freep) struct key *keys = calloc(view->box->n_leases + 1, sizeof(*keys));
+    cleanup(freep) struct sort_key *keys = calloc(view->box->n_leases + 1, sizeof(*keys));
     const size_t width = term->width > 110 ? MIN(term->width - 98, 60u) : 10;
     cleanup(freep) char *spark = malloc(width * 3 + 1);
     bool reversed = top->reversed;
@@ -247,10 +247,10 @@ static int print_leases(const struct top *top, const struct view *view, const st
     return table_print(table, term, 0);
 }
 
-/* The same table as in status, over a sorted and filtered copy. */
+/* The same table as in status, for a sorted and filtered copy. */
 static int print_processes(const struct top *top, const struct view *view,
                            const struct term *term) {
-    cleanup(freep) struct key *keys = calloc(view->box->n_processes + 1, sizeof(*keys));
+    cleanup(freep) struct sort_key *keys = calloc(view->box->n_processes + 1, sizeof(*keys));
     cleanup(freep) struct wire_process *rows = calloc(view->box->n_processes + 1, sizeof(*rows));
     struct wire_box box = *view->box;
     struct view sorted = *view;

@@ -16,7 +16,7 @@ struct top {
     struct history devices, leases;
     enum top_sort sort;
     bool reversed;
-    char filter[64]; /* in user, name, command, container; "": all */
+    char filter[64]; /* searches user, name, command and container; "": shows all */
 };
 
 const char *top_sort_name(enum top_sort sort);

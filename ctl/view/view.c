@@ -2,8 +2,8 @@
 /*
  * Views: tables of devices, leases, processes and the queue.
  *
- * From 132 columns on a device is one row; below, its facts and its memory are two tables with the
- * same first column, so that numbers still stand under each other.
+ * From 132 columns on, a device is one row. With fewer, its facts and its memory are two tables
+ * with the same first column, so that numbers still line up.
  */
 #include "ctl/view/view.h"
 
@@ -17,9 +17,9 @@
 #include "ctl/view/table.h"
 #include "wire/snapshot.h"
 
-#define WIDE 132 /* columns from which a device is one row */
+#define WIDE 132 /* minimum width for one row per device */
 
-/* A lease that computed nothing for so long is marked. */
+/* A lease that computed nothing for this long is marked. */
 #define IDLE_LEAST_USEC (60 * UINT64_C(1000000))
 
 bool view_lease_is_idle(const struct wire_lease *lease) {
@@ -30,7 +30,7 @@ bool view_lease_is_idle(const struct wire_lease *lease) {
     return held > 0 && lease->idle_usec.has && lease->idle_usec.value >= (int64_t)IDLE_LEAST_USEC;
 }
 
-/* Where devices and leases are looked up that others speak of. */
+/* The box in which to look up devices and leases that others refer to. */
 static const struct wire_box *whole(const struct view *view) {
     return view->whole ? view->whole : view->box;
 }
@@ -45,14 +45,12 @@ static const struct wire_tier *find_tier(const struct wire_box *box, uint64_t nu
 /* ---- Head
  * ---------------------------------------------------------------------------------------- */
 
-/* Tiers that come with the programs of a job: that none has them now is no fault of the box. */
+/* Whether a tier comes with the programs of a job: a box that lacks it is not at fault. */
 static bool is_programs_own(const struct wire_tier *tier) {
     return tier->number == 3 || tier->number == 4;
 }
 
-/* "3 guard, 5 watch", of those proven or those that the box lacks; "" if there are none. For
- * free().
- */
+/* "3 guard, 5 watch": the proven tiers, or those that the box lacks; "" if none. For free(). */
 static char *tier_names(const struct wire_box *box, bool proven) {
     char *text = NULL;
     size_t length;
@@ -103,8 +101,7 @@ int view_head(const struct view *view, const struct term *term) {
         r = say(term, STYLE_HEAD, "%s  driver %s (%s)", box->host, version, box->driver);
         if (r < 0)
             return r;
-        return say(term, STYLE_WARN,
-                   "Nothing is managed: %s. What follows is what the driver says.",
+        return say(term, STYLE_WARN, "Nothing is managed: %s. This is what the driver reports.",
                    view->trouble ? view->trouble : "allotd does not answer");
     }
     r = say(term, STYLE_HEAD, "%s  allotd %s, up %s  driver %s (%s)", box->host, box->version,
@@ -116,9 +113,10 @@ int view_head(const struct view *view, const struct term *term) {
     if (r < 0)
         return r;
     if (box->grace_usec.has && box->grace_usec.value > 0)
-        return say(term, STYLE_WARN,
-                   "allotd was restarted: nothing new is granted for %s, until jobs are back",
-                   show_age(0, box->grace_usec.value + 999999, text));
+        return say(
+            term, STYLE_WARN,
+            "allotd was restarted: it grants nothing new for %s, while running jobs come back",
+            show_age(0, box->grace_usec.value + 999999, text));
     return 0;
 }
 
@@ -141,7 +139,7 @@ static void health_cell(struct table *table, const struct wire_device *device) {
         table_cell(table, device_style(device), "%s", wire_device_state_name(device->state));
 }
 
-/* The number; an instance stands under its GPU. */
+/* The device number; an instance is indented under its GPU. */
 static void index_cell(struct table *table, const struct wire_device *device) {
     table_cell(table, STYLE_HEAD, "%" PRIu64 "%s", device->index,
                device->kind == WIRE_DEVICE_MIG ? "m" : "");
@@ -180,7 +178,7 @@ static void device_notes(struct table *table, const struct wire_device *device) 
 
     if (device->overcommitted_bytes)
         table_note(table, STYLE_BAD,
-                   "overcommitted by %s: processes outside leases use what was leased",
+                   "overcommitted by %s: processes outside leases use leased memory",
                    show_bytes(device->overcommitted_bytes, text));
     else if (device->releasing_bytes)
         table_note(table, STYLE_DIM, "%s are still being released by the driver",
@@ -262,6 +260,25 @@ static int devices_narrow(const struct view *view, const struct term *term) {
     return table_print(memory, term, 0);
 }
 
+/* A line about each device where processes run that only the watch holds to their share. */
+static void unguarded(const struct wire_box *box, const struct term *term) {
+    for (size_t i = 0; i < box->n_devices; i++) {
+        const struct wire_device *device = &box->devices[i];
+        char text[160];
+
+        if (!device->unguarded_processes.has || device->unguarded_processes.value == 0)
+            continue;
+        snprintf(text, sizeof(text),
+                 "GPU %" PRIu64 ": %" PRIi64 " %s of leases run%s without a guard: only the watch "
+                 "sees what %s",
+                 device->index, device->unguarded_processes.value,
+                 device->unguarded_processes.value == 1 ? "process" : "processes",
+                 device->unguarded_processes.value == 1 ? "s" : "",
+                 device->unguarded_processes.value == 1 ? "it takes" : "they take");
+        term_paragraph(term, STYLE_WARN, 5, text);
+    }
+}
+
 static int devices_brief(const struct view *view, const struct term *term) {
     int r;
 
@@ -272,6 +289,8 @@ static int devices_brief(const struct view *view, const struct term *term) {
     r = term->width >= WIDE ? devices_wide(view, term) : devices_narrow(view, term);
     if (r == 0)
         term_paragraph(term, STYLE_DIM, 5, show_bar_legend(term->utf8));
+    if (r == 0)
+        unguarded(view->box, term);
     return r;
 }
 
@@ -308,7 +327,7 @@ static void lease_state_cell(struct table *table, const struct wire_lease *lease
 
 #define TIER_LAST 5
 
-/* Bits of the tiers that hold a lease: those around the job, and those inside its processes. */
+/* Bits of the tiers that enforce a lease: those around the job, and those inside its processes. */
 static unsigned lease_tiers(const struct wire_box *box, const struct wire_lease *lease) {
     unsigned mask = 0;
 
@@ -337,7 +356,7 @@ static void lease_row(struct table *table, const struct view *view, const struct
         table_cell(table, STYLE_HEAD, "%" PRIu64, lease->id);
         table_cell(table, STYLE_PLAIN, "%s", lease->user);
         table_cell(table, STYLE_PLAIN, "%s", lease->name ? lease->name : "-");
-        table_cell(table, STYLE_PLAIN, "%s", wire_mode_name(lease->mode));
+        table_cell(table, STYLE_PLAIN, "%s", words_name(lease_mode_words, lease->mode));
     } else
         for (size_t i = 0; i < 4; i++)
             table_cell(table, STYLE_PLAIN, "%s", "");

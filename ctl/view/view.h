@@ -14,9 +14,10 @@
 
 struct view {
     const struct wire_box *box;
-    const struct wire_box *whole; /* where `box` is a part of it: numbers of devices; or NULL */
-    bool is_managed;              /* by allotd; else the box is what NVML alone says */
-    const char *trouble;          /* why it is not managed; NULL */
+    const struct wire_box *whole; /* the whole box if `box` is a part of it, for device numbers;
+                                     otherwise NULL */
+    bool is_managed;              /* read from allotd; otherwise from NVML alone */
+    const char *trouble;          /* why it is not managed; otherwise NULL */
     uint64_t now_usec;            /* CLOCK_REALTIME */
 };
 
@@ -33,7 +34,7 @@ int view_head(const struct view *view, const struct term *term);
 /* Whether a lease holds memory and computes nothing, as the daemon sees it. */
 bool view_lease_is_idle(const struct wire_lease *lease);
 
-/* One table as comma-separated values with a line of names, after RFC 4180: bytes, not "8 GiB". */
+/* One table as comma-separated values with a header line, as in RFC 4180: bytes, not "8 GiB". */
 enum view_csv_table { VIEW_CSV_DEVICES, VIEW_CSV_LEASES, VIEW_CSV_PROCESSES, VIEW_CSV_QUEUE };
 int view_csv_table_parse(enum view_csv_table *ret, const char *text); /* -EINVAL */
 void view_csv(const struct wire_box *box, enum view_csv_table table, FILE *out);

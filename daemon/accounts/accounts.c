@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two sides. The event loop keeps sums: what each user holds on each device now, and what that came
- * to since it was last handed over; a change of a charge is a multiplication and an addition. Once
- * a second the sums become notes, and all notes go to the thread, which writes them in one
- * transaction and answers questions. While the thread is behind (a full or slow disk), sums stay
- * sums, which cost nothing however long that takes; only single lines (leases, actions, Xids) pile
- * up, and of those the oldest go when there are too many.
+ * Two sides. The event loop keeps sums: what each user holds on each device now, and what that
+ * amounts to since it was last handed over; a change of a charge is a multiplication and an
+ * addition. Once a second the sums become notes, and all notes go to the thread, which writes them
+ * in one transaction and answers questions. While the thread is behind (a full or slow disk), sums
+ * stay sums, which cost nothing however long that takes. Only single lines (leases, actions, Xids)
+ * pile up, and a user that has too many of them gets no more.
  *
  *     event loop:  levels → sums, tallies ─tick→ notes ═ queue ═ thread: database
  *                  answers ←─────────── eventfd ═════════╝
@@ -29,11 +29,11 @@
 #define ORPHANS_USEC (120 * SECOND) /* every lease is back or gone by then */
 #define HOUSE_USEC   (3600 * SECOND)
 
-/* Byte·microseconds. Aligned as all else here: the head of a list is no place for 16 bytes. */
+/* Byte·microseconds. Aligned to 8 like everything else here: a list head is not aligned to 16. */
 typedef unsigned __int128 product __attribute__((aligned(8)));
 
-/* A user on a device. Times are of the clocks that the caller has. */
-struct sum {
+/* The sums of a user on a device. Times come from the caller's clocks. */
+struct account_sum {
     struct list in_sums;
     uint32_t uid, gid;
     struct gpuid device;
@@ -48,7 +48,7 @@ struct sum {
 struct level {
     struct list in_lease;
     struct gpuid device;
-    struct sum *sum;
+    struct account_sum *sum;
     uint64_t held_bytes, guaranteed_bytes;
 };
 
@@ -71,7 +71,7 @@ struct accounts {
     struct map leases; /* id → struct levels */
     struct list sums, tallies;
     struct list fresh;  /* notes not handed over */
-    struct list shares; /* the same, to come behind the leases that they belong to */
+    struct list shares; /* the same, to be written after the leases that they belong to */
     size_t n_fresh;
     uint64_t n_lost; /* notes that could not be made */
     struct accounts_spent spent;
@@ -80,6 +80,20 @@ struct accounts {
     uint64_t house_at_usec;       /* when to remove what is old */
     struct accounts_writer *writer;
 };
+
+/* The lease has ended: it is on no device any more. */
+static void levels_drop(struct accounts *accounts, uint64_t lease) {
+    struct levels *levels = map_take(&accounts->leases, lease);
+    struct level *level, *following;
+
+    if (!levels)
+        return;
+    list_foreach_safe (level, following, &levels->levels, in_lease) {
+        level->sum->n_levels--;
+        free(level);
+    }
+    free(levels);
+}
 
 /* ---- Notes ---- */
 
@@ -115,13 +129,15 @@ void accounts_begin(struct accounts *accounts, const struct accounts_lease *leas
     set_text(note->what, sizeof(note->what), lease->mode);
 }
 
-void accounts_end(struct accounts *accounts, uint64_t lease, const char *reason,
+void accounts_end(struct accounts *accounts, uint64_t lease, uid_t uid, const char *reason,
                   uint64_t real_usec) {
     struct accounts_note *note = note_new(accounts, NOTE_END, real_usec);
 
+    levels_drop(accounts, lease);
     if (!note)
         return;
     note->lease = lease;
+    note->uid = uid;
     set_text(note->text, sizeof(note->text), reason);
 }
 
@@ -158,9 +174,9 @@ void accounts_xid(struct accounts *accounts, const struct gpuid *device, uint64_
 
 /* ---- Charges ---- */
 
-static struct sum *sum_get(struct accounts *accounts, uint32_t uid, uint32_t gid,
-                           const struct gpuid *device, uint64_t now_usec) {
-    struct sum *sum;
+static struct account_sum *sum_get(struct accounts *accounts, uint32_t uid, uint32_t gid,
+                                   const struct gpuid *device, uint64_t now_usec) {
+    struct account_sum *sum;
 
     list_foreach (sum, &accounts->sums, in_sums)
         if (sum->uid == uid && sum->gid == gid && gpuid_equal(&sum->device, device))
@@ -177,13 +193,13 @@ static struct sum *sum_get(struct accounts *accounts, uint32_t uid, uint32_t gid
 }
 
 /* Count what is held up to now. */
-static void sum_advance(struct accounts *accounts, struct sum *sum, uint64_t now_usec) {
+static void sum_advance(struct accounts *accounts, struct account_sum *sum, uint64_t now_usec) {
     uint64_t passed = now_usec > sum->since_usec ? now_usec - sum->since_usec : 0;
 
     if (passed == 0)
         return;
     if (sum->charged_bytes > 0 && sum->first_usec == 0) {
-        /* The last tick says what time it was; before the first one, the beginning does. */
+        /* The last tick says what time it was; before the first tick, the start does. */
         uint64_t after_tick = accounts->now_usec > 0 && sum->since_usec > accounts->now_usec
                                   ? sum->since_usec - accounts->now_usec
                                   : 0;
@@ -213,13 +229,6 @@ static struct levels *levels_get(struct accounts *accounts, uint64_t lease) {
     return levels;
 }
 
-static void levels_drop_if_empty(struct accounts *accounts, struct levels *levels) {
-    if (!list_is_empty(&levels->levels))
-        return;
-    map_take(&accounts->leases, levels->lease);
-    free(levels);
-}
-
 static struct level *level_find(struct levels *levels, const struct gpuid *device) {
     struct level *level;
 
@@ -231,7 +240,7 @@ static struct level *level_find(struct levels *levels, const struct gpuid *devic
 
 static struct level *level_new(struct accounts *accounts, struct levels *levels, uint32_t uid,
                                uint32_t gid, const struct gpuid *device, uint64_t now_usec) {
-    struct sum *sum = sum_get(accounts, uid, gid, device, now_usec);
+    struct account_sum *sum = sum_get(accounts, uid, gid, device, now_usec);
     struct level *level = sum ? calloc(1, sizeof(*level)) : NULL;
     struct accounts_note *note;
 
@@ -244,6 +253,7 @@ static struct level *level_new(struct accounts *accounts, struct levels *levels,
     note = note_new(accounts, NOTE_SHARE, accounts->real_usec);
     if (note) {
         note->lease = levels->lease;
+        note->uid = uid;
         note->has_device = true;
         note->device = *device;
     }
@@ -257,7 +267,7 @@ void accounts_charge(struct accounts *accounts, uint64_t lease, uid_t uid, gid_t
     struct levels *levels =
         is_gone ? map_find(&accounts->leases, lease) : levels_get(accounts, lease);
     struct level *level = levels ? level_find(levels, device) : NULL;
-    struct sum *sum;
+    struct account_sum *sum;
 
     if (!level && is_gone)
         return;
@@ -276,12 +286,7 @@ void accounts_charge(struct accounts *accounts, uint64_t lease, uid_t uid, gid_t
     sum->charged_bytes -= MAX(level->held_bytes, level->guaranteed_bytes);
     level->held_bytes = held_bytes;
     level->guaranteed_bytes = guaranteed_bytes;
-    if (is_gone) {
-        list_remove(&level->in_lease);
-        sum->n_levels--;
-        free(level);
-        levels_drop_if_empty(accounts, levels);
-    }
+    /* A level that is 0 stays until the lease ends, so that coming and going adds no line. */
 }
 
 /* ---- Verdicts ---- */
@@ -330,8 +335,8 @@ void accounts_verdict(struct accounts *accounts, const struct accounts_verdict_n
 
 /* ---- The tick ---- */
 
-/* What a sum came to, as a note; what is less than a byte·second stays. */
-static void sum_hand_over(struct accounts *accounts, struct sum *sum, uint64_t real_usec) {
+/* Turn a sum into a note; the remainder below a byte·second stays. */
+static void sum_hand_over(struct accounts *accounts, struct account_sum *sum, uint64_t real_usec) {
     struct accounts_note *note;
 
     if (sum->charged < SECOND)
@@ -370,10 +375,13 @@ static void tally_hand_over(struct accounts *accounts, struct tally *tally, uint
     free(tally);
 }
 
-static void hand_over_sums(struct accounts *accounts, uint64_t real_usec) {
+/* Unless `is_last`, only if the thread keeps up with those before. */
+static void hand_over_sums(struct accounts *accounts, uint64_t real_usec, bool is_last) {
     struct tally *tally, *next_tally;
-    struct sum *sum, *next_sum;
+    struct account_sum *sum, *next_sum;
 
+    if (!is_last && accounts_writer_is_behind(accounts->writer))
+        return;
     list_foreach_safe (sum, next_sum, &accounts->sums, in_sums) {
         sum_hand_over(accounts, sum, real_usec);
         if (sum->n_levels == 0 && sum->charged < SECOND) {
@@ -385,10 +393,10 @@ static void hand_over_sums(struct accounts *accounts, uint64_t real_usec) {
         tally_hand_over(accounts, tally, real_usec);
 }
 
-/* All that is noted to the thread. */
+/* Hand all notes to the thread. */
 static void hand_over_notes(struct accounts *accounts) {
     list_move_all(&accounts->fresh, &accounts->shares);
-    accounts_writer_give(accounts->writer, &accounts->fresh, accounts->n_fresh, accounts->n_lost);
+    accounts_writer_give(accounts->writer, &accounts->fresh, accounts->n_lost);
     accounts->n_fresh = 0;
     accounts->n_lost = 0;
 }
@@ -410,13 +418,12 @@ static void keep_house(struct accounts *accounts, uint64_t now_usec, uint64_t re
 }
 
 void accounts_tick(struct accounts *accounts, uint64_t now_usec, uint64_t real_usec) {
-    struct sum *sum;
+    struct account_sum *sum;
 
     accounts_writer_take_sums(accounts->writer, &accounts->spent);
     list_foreach (sum, &accounts->sums, in_sums)
         sum_advance(accounts, sum, now_usec);
-    if (!accounts_writer_is_behind(accounts->writer))
-        hand_over_sums(accounts, real_usec);
+    hand_over_sums(accounts, real_usec, false);
     if (accounts->n_fresh > 0 || accounts->n_lost > 0)
         hand_over_notes(accounts);
     keep_house(accounts, now_usec, real_usec);
@@ -427,12 +434,12 @@ void accounts_tick(struct accounts *accounts, uint64_t now_usec, uint64_t real_u
 /* ---- Questions ---- */
 
 uint64_t accounts_spent(struct accounts *accounts, uid_t uid) {
-    uint64_t window = MIN(accounts->window_usec, accounts->real_usec);
-    uint64_t total;
-    const struct sum *sum;
+    uint64_t window, total;
+    const struct account_sum *sum;
 
-    if (accounts->window_usec == 0)
+    if (!accounts || accounts->window_usec == 0)
         return 0;
+    window = MIN(accounts->window_usec, accounts->real_usec);
     total = accounts_spent_since(&accounts->spent, uid, accounts->real_usec - window);
     list_foreach (sum, &accounts->sums, in_sums)
         if (sum->uid == uid &&
@@ -447,7 +454,7 @@ bool accounts_trouble(struct accounts *accounts, struct allot_error *ret) {
 
 int accounts_usage(struct accounts *accounts, const struct accounts_query *query,
                    accounts_usage_fn fn, void *userdata) {
-    hand_over_sums(accounts, accounts->real_usec);
+    hand_over_sums(accounts, accounts->real_usec, false);
     hand_over_notes(accounts);
     return accounts_writer_ask(accounts->writer, query, fn, userdata);
 }
@@ -474,13 +481,13 @@ void accounts_configure(struct accounts *accounts, uint64_t retention_usec, uint
 struct accounts *accounts_free(struct accounts *accounts) {
     struct accounts_note *note, *next_note;
     struct tally *tally, *next_tally;
-    struct sum *sum, *next_sum;
+    struct account_sum *sum, *next_sum;
     struct levels *levels;
 
     if (!accounts)
         return NULL;
     if (accounts->writer) {
-        hand_over_sums(accounts, accounts->real_usec);
+        hand_over_sums(accounts, accounts->real_usec, true);
         hand_over_notes(accounts);
         accounts_writer_free(accounts->writer);
     }

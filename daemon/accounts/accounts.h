@@ -3,11 +3,13 @@
 /*
  * Accounts: how much each lease held for how long, in SQLite.
  *
- * The event loop notes, in memory; a thread of its own writes, a transaction a second, so a slow,
- * hung or full disk does not hold up the daemon: lines wait, up to a bound, then the oldest are
- * dropped and counted, and the loss is told. Owned by the manager; every call here is of the
- * event-loop thread. Durations come from CLOCK_BOOTTIME (`now_usec`), dates from CLOCK_REALTIME
- * (`real_usec`), so a clock that jumps moves what is noted, but never its amount.
+ * The event loop takes notes, in memory. A separate thread writes them, one transaction a second,
+ * so a slow, hung or full disk does not hold up the daemon. Sums of bytes and verdicts wait as long
+ * as that takes, and are never dropped: what is billed is what was held, times the time. Single
+ * lines (a lease, an action) wait up to a bound that users share fairly: a user that makes too many
+ * loses its own, and the loss is counted and reported. Owned by the manager; all calls come from
+ * the event-loop thread. Durations come from CLOCK_BOOTTIME (`now_usec`), dates from CLOCK_REALTIME
+ * (`real_usec`), so a clock that jumps changes the date of a note, but never its amount.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -51,16 +53,16 @@ struct accounts_lease {
     const char *name; /* may be NULL */
     const char *mode;
 };
-/* Also for a lease that is back from an earlier life, which then has its line already: those that
- * are not back within two minutes are taken to have ended while the daemon was away. */
+/* Call this also for a lease that survived a restart and already has its line. Leases that are not
+ * back within two minutes count as ended while the daemon was away. */
 void accounts_begin(struct accounts *accounts, const struct accounts_lease *lease,
                     uint64_t real_usec);
-void accounts_end(struct accounts *accounts, uint64_t lease, const char *reason,
+void accounts_end(struct accounts *accounts, uint64_t lease, uid_t uid, const char *reason,
                   uint64_t real_usec);
 
 /*
- * From now on the lease holds so much of the device, and is guaranteed so much of it: the bytes are
- * counted over time until the next such call; both 0 at its end. A hash lookup and no more.
+ * From now on the lease holds and is guaranteed this much of the device: the bytes are counted over
+ * time until the next such call; both are 0 at its end. Costs one hash lookup.
  */
 void accounts_charge(struct accounts *accounts, uint64_t lease, uid_t uid, gid_t gid,
                      const struct gpuid *device, uint64_t held_bytes, uint64_t guaranteed_bytes,
@@ -104,12 +106,13 @@ void accounts_tick(struct accounts *accounts, uint64_t now_usec, uint64_t real_u
 /* ---- Questions ---- */
 
 /*
- * Byte·seconds that a user held within the window, as of a minute ago at most, what is noted since
- * added; the larger of held and guaranteed counts, because that is what others could not have.
+ * Byte·seconds that a user held within the window: from the database as of at most a minute ago,
+ * plus what was noted since. The larger of held and guaranteed counts, because others could not
+ * have it. Accepts NULL: 0.
  */
 uint64_t accounts_spent(struct accounts *accounts, uid_t uid);
 
-/* Why lines are kept back or were dropped; false and untouched while all is well. */
+/* Why lines are waiting or were dropped; false, and `ret` untouched, while all is well. */
 bool accounts_trouble(struct accounts *accounts, struct allot_error *ret);
 
 enum accounts_by { ACCOUNTS_BY_USER, ACCOUNTS_BY_GROUP, ACCOUNTS_BY_DEVICE };
@@ -127,10 +130,10 @@ struct accounts_query {
 };
 
 /*
- * The answer comes from the thread: accounts_fd() polls readable, accounts_dispatch() calls `fn` in
- * the event loop, once per query, with `error` set where it failed (-ENOMEM before that). Rows by
- * key, largest held_byte_seconds first, borrowed for the call. What was noted before counts, bytes
- * held up to the last tick.
+ * The answer comes from the thread: accounts_fd() polls readable, and accounts_dispatch() calls
+ * `fn` in the event loop, once per query, with `error` set if it failed (-ENOMEM is returned at
+ * once). Rows are by key, largest held_byte_seconds first, borrowed for the call. They include what
+ * was noted before the query, and bytes held up to the last tick.
  */
 typedef void (*accounts_usage_fn)(void *userdata, const struct accounts_row *rows, size_t n_rows,
                                   const struct allot_error *error);

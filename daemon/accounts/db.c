@@ -33,8 +33,10 @@
 #define BUCKET_USEC UINT64_C(600000000)
 
 /* Lines of a kind that are kept at most, however young: about 200 bytes each. */
-#define LEASES_MAX 1000000
-#define LINES_MAX  100000
+#define LEASES_MAX     1000000
+#define LINES_MAX      100000
+#define LEASES_OF_USER 100000 /* so that no user's are pushed out by another's */
+#define LINES_OF_USER  10000
 
 static const char schema[] =
     "CREATE TABLE lease(id INTEGER NOT NULL, life INTEGER NOT NULL, uid INTEGER NOT NULL,"
@@ -127,7 +129,7 @@ static void finalizep(sqlite3_stmt **statement) {
     sqlite3_finalize(*statement);
 }
 
-/* What SQLite says as ours. */
+/* Turn an error of SQLite into ours. */
 static int failed(const struct accounts_db *db, struct allot_error *err) {
     int code = db->sql ? sqlite3_errcode(db->sql) & 0xff : SQLITE_NOMEM, r;
 
@@ -149,7 +151,8 @@ static int failed(const struct accounts_db *db, struct allot_error *err) {
     default:
         r = -EIO;
     }
-    return error_set(err, r, "%s: %s", db->path, db->sql ? sqlite3_errmsg(db->sql) : "no memory");
+    return error_set(err, r, "%s: %s", db->path,
+                     db->sql ? sqlite3_errmsg(db->sql) : "out of memory");
 }
 
 /* ---- Opening ---- */
@@ -164,7 +167,7 @@ static int ask_number(struct accounts_db *db, const char *text, int64_t *ret) {
     return 0;
 }
 
-/* From `version` to ours, a step at a time; 0 is an empty file. */
+/* Upgrade from `version` to ours, a step at a time; 0 is an empty file. */
 static int upgrade(struct accounts_db *db, int64_t version, struct allot_error *err) {
     char set[64];
 
@@ -191,7 +194,8 @@ int accounts_db_open(struct accounts_db **ret, const char *path, uint64_t life,
     if (!db || !(db->path = strdup(path)))
         return error_set(err, -ENOMEM, "out of memory");
     db->life = life & INT64_MAX;
-    /* SQLite would make it readable by every user; its other files get the same rights as this. */
+    /* SQLite would make it readable by every user; its other files get the same mode as this
+     * one. */
     fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0640);
     if (fd < 0)
         return error_set(err, -errno, "%s: cannot open the accounts: %m", path);
@@ -363,7 +367,7 @@ int accounts_db_write(struct accounts_db *db, const struct list *notes, struct a
 
 fail:
     r = failed(db, err);
-    run(db, ROLLBACK); /* fails where SQLite has rolled back by itself */
+    run(db, ROLLBACK); /* fails if SQLite has rolled back by itself */
     return r;
 }
 
@@ -374,23 +378,30 @@ int accounts_db_close_orphans(struct accounts_db *db, struct allot_error *err) {
 }
 
 int accounts_db_prune(struct accounts_db *db, uint64_t before_usec, struct allot_error *err) {
-    char text[1536];
+    char text[2048];
 
     snprintf(text, sizeof(text),
              "BEGIN IMMEDIATE;"
              "DELETE FROM lease WHERE end < %1$" PRIu64 ";"
-             "DELETE FROM lease WHERE rowid <= (SELECT max(rowid) FROM lease) - %2$d;"
+             "DELETE FROM lease WHERE rowid IN (SELECT row FROM (SELECT rowid AS row, row_number()"
+             " OVER (PARTITION BY uid ORDER BY rowid DESC) AS n FROM lease) WHERE n > %5$d);"
+             "DELETE FROM lease WHERE rowid IN (SELECT rowid FROM lease ORDER BY rowid DESC"
+             " LIMIT -1 OFFSET %2$d);"
              "DELETE FROM share WHERE lease NOT IN (SELECT rowid FROM lease);"
              "DELETE FROM usage WHERE bucket < %3$" PRIu64 ";"
              "DELETE FROM tally WHERE bucket < %3$" PRIu64 ";"
              "DELETE FROM action WHERE at < %1$" PRIu64 ";"
-             "DELETE FROM action WHERE rowid <= (SELECT max(rowid) FROM action) - %4$d;"
+             "DELETE FROM action WHERE rowid IN (SELECT row FROM (SELECT rowid AS row, row_number()"
+             " OVER (PARTITION BY uid ORDER BY rowid DESC) AS n FROM action) WHERE n > %6$d);"
+             "DELETE FROM action WHERE rowid IN (SELECT rowid FROM action ORDER BY rowid DESC"
+             " LIMIT -1 OFFSET %4$d);"
              "DELETE FROM xid WHERE at < %1$" PRIu64 ";"
-             "DELETE FROM xid WHERE rowid <= (SELECT max(rowid) FROM xid) - %4$d;"
+             "DELETE FROM xid WHERE rowid IN (SELECT rowid FROM xid ORDER BY rowid DESC"
+             " LIMIT -1 OFFSET %4$d);"
              "COMMIT;"
              "PRAGMA incremental_vacuum(1000)",
              MIN(before_usec, (uint64_t)INT64_MAX), LEASES_MAX, before_usec / BUCKET_USEC,
-             LINES_MAX);
+             LINES_MAX, LEASES_OF_USER, LINES_OF_USER);
     if (sqlite3_exec(db->sql, text, NULL, NULL, NULL) != SQLITE_OK) {
         int r = failed(db, err);
 
@@ -402,26 +413,26 @@ int accounts_db_prune(struct accounts_db *db, uint64_t before_usec, struct allot
 
 /* ---- Questions ---- */
 
-struct answer {
-    struct map rows; /* by key → struct row */
+struct db_answer {
+    struct map rows; /* by key → struct db_row */
 };
 
-struct row {
+struct db_row {
     char key[GPUID_TEXT_SIZE];
     struct accounts_row row;
     unsigned __int128 held, guaranteed;
 };
 
-static void answer_done(struct answer *answer) {
-    struct row *row;
+static void answer_done(struct db_answer *answer) {
+    struct db_row *row;
 
     for (size_t pos = 0; (row = map_next(&answer->rows, &pos));)
         free(row);
     map_done(&answer->rows);
 }
 
-static struct row *answer_row(struct answer *answer, const char *key) {
-    struct row *row = map_find_text(&answer->rows, key);
+static struct db_row *answer_row(struct db_answer *answer, const char *key) {
+    struct db_row *row = map_find_text(&answer->rows, key);
 
     if (row)
         return row;
@@ -448,7 +459,7 @@ static unsigned __int128 part(uint64_t sum, uint64_t first, uint64_t last,
     return (unsigned __int128)sum * (to - from) / (last - first);
 }
 
-enum question { ASK_USAGE, ASK_TALLY, ASK_LEASES, ASK_ACTIONS, ASK_XIDS };
+enum query_kind { ASK_USAGE, ASK_TALLY, ASK_LEASES, ASK_ACTIONS, ASK_XIDS };
 
 /* `?1` since, `?2` until, `?3` the only user, or -1. By user, by group, by device. */
 static const char *const questions[][3] = {
@@ -484,7 +495,7 @@ static const char *const questions[][3] = {
                    " GROUP BY 1" },
 };
 
-static void answer_take(struct row *row, enum question question, sqlite3_stmt *statement,
+static void answer_take(struct db_row *row, enum query_kind question, sqlite3_stmt *statement,
                         const struct accounts_query *query) {
     uint64_t n[4];
 
@@ -514,7 +525,7 @@ static void answer_take(struct row *row, enum question question, sqlite3_stmt *s
     }
 }
 
-static int ask(struct accounts_db *db, struct answer *answer, enum question question,
+static int ask(struct accounts_db *db, struct db_answer *answer, enum query_kind question,
                const struct accounts_query *query, struct allot_error *err) {
     const char *text = questions[question][query->by];
     cleanup(finalizep) sqlite3_stmt *statement = NULL;
@@ -529,7 +540,7 @@ static int ask(struct accounts_db *db, struct answer *answer, enum question ques
     sqlite3_bind_int64(statement, 3, query->only_uid ? (int64_t)query->uid : -1);
     while ((code = sqlite3_step(statement)) == SQLITE_ROW) {
         const char *key = (const char *)sqlite3_column_text(statement, 0);
-        struct row *row = key ? answer_row(answer, key) : NULL;
+        struct db_row *row = key ? answer_row(answer, key) : NULL;
 
         if (!row)
             return error_set(err, -ENOMEM, "out of memory");
@@ -538,7 +549,7 @@ static int ask(struct accounts_db *db, struct answer *answer, enum question ques
     return code == SQLITE_DONE ? 0 : failed(db, err);
 }
 
-/* The number of a user or group, or a device, as people know it. */
+/* The name that people know for a user, group or device. */
 static void name_key(char key[static GPUID_TEXT_SIZE], enum accounts_by by) {
     uint32_t id = (uint32_t)strtoul(key, NULL, 10);
     struct passwd user, *user_found = NULL;
@@ -568,13 +579,13 @@ static int compare_rows(const void *a, const void *b) {
 
 int accounts_db_usage(struct accounts_db *db, const struct accounts_query *query,
                       struct accounts_row **ret, size_t *ret_n, struct allot_error *err) {
-    cleanup(answer_done) struct answer answer = { 0 };
+    cleanup(answer_done) struct db_answer answer = { 0 };
     struct accounts_row *rows;
-    struct row *row;
+    struct db_row *row;
     size_t n = 0;
     int r;
 
-    for (enum question question = ASK_USAGE; question <= ASK_XIDS; question++) {
+    for (enum query_kind question = ASK_USAGE; question <= ASK_XIDS; question++) {
         r = ask(db, &answer, question, query, err);
         if (r < 0)
             return r;

@@ -5,7 +5,7 @@
  *
  * One thread at a time; every call may take as long as the disk takes. Errors are -errno with the
  * sentence of SQLite: -ENOSPC for a full disk, -EBADMSG for a damaged file, -EIO else. Internal to
- * daemon/accounts/accounts.c. The tables are drawn in accounts_db.c.
+ * daemon/accounts/accounts.c. The tables are drawn in db.c.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,7 +31,7 @@ enum { USAGE_HELD, USAGE_GUARANTEED, USAGE_CHARGED };
 enum { TALLY_GRANTED, TALLY_DENIED, TALLY_TIMEOUT, TALLY_CANCELLED, TALLY_WAITED_USEC };
 #define NOTE_NUMBERS 5
 
-/* One line to be. */
+/* A line to be written. */
 struct accounts_note {
     struct list in_queue;
     enum accounts_note_kind kind;
@@ -58,12 +58,12 @@ struct accounts_db *accounts_db_free(struct accounts_db *db); /* accepts NULL, r
 int accounts_db_write(struct accounts_db *db, const struct list *notes, struct allot_error *err);
 
 /*
- * Leases of earlier daemons that this one did not take over ended when the last line before was
- * written.
+ * End the lines of leases that earlier daemons left open and this one did not take over. Their end
+ * is the time of the last line that was written before this daemon started.
  */
 int accounts_db_close_orphans(struct accounts_db *db, struct allot_error *err);
 
-/* Remove what is older than `before_usec`, and the oldest of what is too much. */
+/* Remove what is older than `before_usec`, and the oldest if there is too much. */
 int accounts_db_prune(struct accounts_db *db, uint64_t before_usec, struct allot_error *err);
 
 /* The rows of a question, to be freed by the caller; not named yet. */
@@ -71,8 +71,8 @@ int accounts_db_usage(struct accounts_db *db, const struct accounts_query *query
                       struct accounts_row **ret, size_t *ret_n, struct allot_error *err);
 
 /*
- * Rows with their names, in their order. Needs no database, and may take as long as the machine's
- * user database does. Any thread.
+ * Fill in the names of users and groups, and sort the rows. This does not touch the accounts
+ * database, but asks the machine's user database, which may take long. Any thread.
  */
 void accounts_db_name(struct accounts_row *rows, size_t n, enum accounts_by by);
 

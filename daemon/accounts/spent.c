@@ -8,13 +8,13 @@
 #include "base/cleanup.h"
 #include "base/units.h"
 
-struct slot {
+struct spent_slot {
     uint64_t number, byte_seconds;
 };
 
 struct spender {
     size_t n_slots, capacity;
-    struct slot *slots; /* owned; ascending */
+    struct spent_slot *slots; /* owned; ascending */
 };
 
 void accounts_spent_done(struct accounts_spent *spent) {
@@ -43,7 +43,7 @@ static struct spender *spender_get(struct accounts_spent *spent, uint32_t uid) {
 /* Room for one slot more. */
 static int spender_reserve(struct spender *spender) {
     size_t capacity = MAX(2 * spender->capacity, (size_t)4);
-    struct slot *slots;
+    struct spent_slot *slots;
 
     if (spender->n_slots < spender->capacity)
         return 0;
@@ -58,7 +58,7 @@ static int spender_reserve(struct spender *spender) {
 int accounts_spent_add(struct accounts_spent *spent, uint32_t uid, uint64_t number,
                        uint64_t byte_seconds) {
     struct spender *spender = spender_get(spent, uid);
-    struct slot *slot;
+    struct spent_slot *slot;
     size_t at;
 
     if (!spender)
@@ -74,14 +74,14 @@ int accounts_spent_add(struct accounts_spent *spent, uint32_t uid, uint64_t numb
     if (spender->n_slots >= ACCOUNTS_SLOTS_MAX) {
         if (at == 0)
             return 0; /* older than anything that counts */
-        memmove(spender->slots, spender->slots + 1, --spender->n_slots * sizeof(struct slot));
+        memmove(spender->slots, spender->slots + 1, --spender->n_slots * sizeof(struct spent_slot));
         at--;
     }
     if (spender_reserve(spender) < 0)
         return -ENOMEM;
     memmove(spender->slots + at + 1, spender->slots + at,
-            (spender->n_slots - at) * sizeof(struct slot));
-    spender->slots[at] = (struct slot){ number, byte_seconds };
+            (spender->n_slots - at) * sizeof(struct spent_slot));
+    spender->slots[at] = (struct spent_slot){ number, byte_seconds };
     spender->n_slots++;
     return 0;
 }
@@ -92,7 +92,7 @@ uint64_t accounts_spent_since(const struct accounts_spent *spent, uint32_t uid,
     unsigned __int128 total = 0;
 
     for (size_t i = spender ? spender->n_slots : 0; i > 0; i--) {
-        const struct slot *slot = &spender->slots[i - 1];
+        const struct spent_slot *slot = &spender->slots[i - 1];
         unsigned __int128 begin = (unsigned __int128)slot->number * ACCOUNTS_SLOT_USEC;
         unsigned __int128 end = begin + ACCOUNTS_SLOT_USEC;
 

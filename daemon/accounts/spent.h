@@ -23,6 +23,7 @@ void accounts_spent_done(struct accounts_spent *spent);
 int accounts_spent_add(struct accounts_spent *spent, uint32_t uid, uint64_t number,
                        uint64_t byte_seconds);
 
-/* Since then; of the slot in which that lies, its part. At most UINT64_MAX. */
+/* What was spent since that time; the slot that contains it counts in proportion. At most
+ * UINT64_MAX. */
 uint64_t accounts_spent_since(const struct accounts_spent *spent, uint32_t uid,
                               uint64_t since_usec);

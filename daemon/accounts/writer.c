@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One lock, held for a few instructions at a time and never over a call of the database. The
- * thread takes the whole queue, writes it in one transaction, and puts it back, before what came
- * meanwhile, where that failed. Answers get their names from a second thread, which may have to
- * wait for them:
+ * One lock, held for a few instructions at a time and never during a call of the database. The
+ * thread takes the whole queue and writes it in one transaction. If that fails, it puts the queue
+ * back, before what came meanwhile. A second thread, which may have to wait, looks up the names for
+ * the answers:
  *
  *     loop ── questions ─▶ thread_main: database ─▶ unnamed ─▶ name_main: names ─▶ answers ─▶ loop
  */
@@ -21,9 +21,12 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/map.h"
 #include "daemon/accounts/db.h"
 
-#define NOTES_MAX     16384 /* of half a KiB each: 8 MiB at most while the disk is full */
+#define LINES_MAX     16384 /* of half a KiB each; twice that if many users have their part */
+#define LINES_OF_USER 4096  /* of one user, and as many ends of leases */
+#define SUMS_MAX      4096  /* that wait; then the event loop gives no more */
 #define RETRY_SECONDS 5     /* at the latest; every note is an occasion, too */
 #define END_SECONDS   5     /* for the last transaction, when the daemon ends */
 #define DAMAGED_MAX   4     /* databases set aside; the first ones are nearest to the cause */
@@ -34,7 +37,13 @@ struct spending {
     uint64_t number, byte_seconds;
 };
 
-struct question {
+/* The lines of a user that wait. */
+struct line_count {
+    uint32_t uid;
+    size_t n;
+};
+
+struct query_call {
     struct list in_list, in_asked;
     struct accounts_query query;
     accounts_usage_fn fn; /* event loop only; NULL: the caller does not wait any more */
@@ -53,7 +62,8 @@ struct accounts_writer {
     pthread_mutex_t lock; /* for what follows */
     pthread_cond_t wake, ended, name;
     struct list queue; /* notes */
-    size_t n_queue;
+    struct map lines;  /* uid → struct line_count: of `queue` */
+    size_t n_lines, n_sums_queued;
     uint64_t n_lost;
     struct list questions, unnamed, answers;
     uint64_t prune_before_usec; /* 0: not now */
@@ -71,7 +81,7 @@ struct accounts_writer {
 
 /* ---- The database ---- */
 
-/* A database that cannot be read is moved out of the way; what it held is not lost to people. */
+/* Move a database that cannot be read out of the way, so that people can still look into it. */
 static int set_aside(const char *path, struct allot_error *notice) {
     static const char *const endings[] = { "", "-wal", "-shm" };
     char aside[4200], from[4200], to[4300];
@@ -85,12 +95,13 @@ static int set_aside(const char *path, struct allot_error *notice) {
         snprintf(from, sizeof(from), "%s%s", path, endings[i]);
         snprintf(to, sizeof(to), "%s%s", aside, endings[i]);
         if (rename(from, to) < 0) {
-            unlink(from); /* or it would be taken for the new one's */
+            unlink(from); /* otherwise it would be taken for the new one's */
             unlink(to);   /* of the one that was replaced */
         }
     }
     error_set(notice, -EBADMSG,
-              "%s: the accounts were damaged and are kept as %s; new ones were begun", path, aside);
+              "%s: the accounts were damaged and are kept as %s; new ones were started", path,
+              aside);
     return 0;
 }
 
@@ -115,7 +126,7 @@ static int gather(void *userdata, uint32_t uid, uint64_t number, uint64_t byte_s
     return 0;
 }
 
-/* Before this life's first line is written, or it would count twice. */
+/* Before the first line of this run is written, otherwise that would count twice. */
 static int database_sum(struct accounts_writer *writer, struct allot_error *err) {
     struct gathering gathering = { 0 };
     int r = accounts_db_spent(writer->db, writer->since_usec, ACCOUNTS_SLOT_USEC, gather,
@@ -179,14 +190,14 @@ static int database_write(struct accounts_writer *writer, const struct list *not
 }
 
 /* Under the lock. */
-static void hand_in(struct accounts_writer *writer, struct question *question) {
+static void hand_in(struct accounts_writer *writer, struct query_call *question) {
     uint64_t one = 1;
 
     list_append(&writer->answers, &question->in_list);
     (void)!write(writer->fd, &one, sizeof(one)); /* else it is readable already */
 }
 
-static void answer(struct accounts_writer *writer, struct question *question, int r,
+static void answer(struct accounts_writer *writer, struct query_call *question, int r,
                    const struct allot_error *trouble) {
     bool has_people = question->query.by != ACCOUNTS_BY_DEVICE;
 
@@ -208,6 +219,56 @@ static void answer(struct accounts_writer *writer, struct question *question, in
     pthread_mutex_unlock(&writer->lock);
 }
 
+/* ---- What waits; called with the lock ---- */
+
+static bool is_sum(const struct accounts_note *note) {
+    return note->kind == NOTE_USAGE || note->kind == NOTE_TALLY;
+}
+
+static void forget_counts(struct accounts_writer *writer) {
+    struct line_count *count;
+
+    for (size_t pos = 0; (count = map_next(&writer->lines, &pos));)
+        free(count);
+    map_done(&writer->lines);
+    writer->n_lines = writer->n_sums_queued = 0;
+}
+
+static void count_note(struct accounts_writer *writer, const struct accounts_note *note) {
+    struct line_count *count;
+
+    if (is_sum(note)) {
+        writer->n_sums_queued++;
+        return;
+    }
+    writer->n_lines++;
+    count = map_find(&writer->lines, note->uid);
+    if (!count) {
+        count = calloc(1, sizeof(*count));
+        if (count && map_put(&writer->lines, note->uid, count) < 0) {
+            free(count);
+            count = NULL;
+        }
+        if (!count) /* it is counted in the total */
+            return;
+        count->uid = note->uid;
+    }
+    count->n++;
+}
+
+/*
+ * Each user has as much room as any other that has lines waiting: however many one of them makes,
+ * the lines of the others are kept. A lease whose beginning was kept has room for its end, too.
+ */
+static bool has_room_for(const struct accounts_writer *writer, const struct accounts_note *note) {
+    const struct line_count *count = map_find(&writer->lines, note->uid);
+    size_t n = count ? count->n : 0, most = LINES_OF_USER;
+
+    if (writer->n_lines >= LINES_MAX)
+        most = MIN(most, LINES_MAX / MAX(writer->lines.n, (size_t)1));
+    return n < (note->kind == NOTE_END ? 2 * most : most);
+}
+
 /* ---- The threads ---- */
 
 static void *name_main(void *userdata) {
@@ -215,7 +276,7 @@ static void *name_main(void *userdata) {
 
     pthread_mutex_lock(&writer->lock);
     while (!writer->is_ending) {
-        struct question *question = list_first(&writer->unnamed, struct question, in_list);
+        struct query_call *question = list_first(&writer->unnamed, struct query_call, in_list);
 
         if (!question) {
             pthread_cond_wait(&writer->name, &writer->lock);
@@ -243,7 +304,7 @@ static void notes_free(struct list *notes) {
     }
 }
 
-/* Until there is something to do; under the lock. */
+/* Wait until there is something to do; under the lock. */
 static void wait_for_work(struct accounts_writer *writer) {
     struct timespec until;
 
@@ -258,8 +319,8 @@ static void wait_for_work(struct accounts_writer *writer) {
         pthread_cond_wait(&writer->wake, &writer->lock);
 }
 
-/* What is due; under the lock, which is let go meanwhile. What fails is tried when it is due again.
- */
+/* Do what is due; called with the lock, which is released meanwhile. What fails is tried again when
+ * it is due again. */
 static void keep_house(struct accounts_writer *writer) {
     uint64_t before = writer->prune_before_usec;
     struct allot_error err;
@@ -278,9 +339,9 @@ static void keep_house(struct accounts_writer *writer) {
 static void *thread_main(void *userdata) {
     struct accounts_writer *writer = userdata;
     struct list notes = LIST_INIT(notes), questions = LIST_INIT(questions);
-    struct question *question, *following;
+    struct query_call *question, *following;
+    const struct accounts_note *note;
     struct allot_error err = { 0 };
-    size_t n;
     int r;
 
     pthread_mutex_lock(&writer->lock);
@@ -288,8 +349,7 @@ static void *thread_main(void *userdata) {
         wait_for_work(writer);
         list_move_all(&notes, &writer->queue);
         list_move_all(&questions, &writer->questions);
-        n = writer->n_queue;
-        writer->n_queue = 0;
+        forget_counts(writer);
         pthread_mutex_unlock(&writer->lock);
 
         r = database_write(writer, &notes, &err);
@@ -305,7 +365,9 @@ static void *thread_main(void *userdata) {
         if (r < 0) {
             list_move_all(&notes, &writer->queue);
             list_move_all(&writer->queue, &notes);
-            writer->n_queue += n;
+            forget_counts(writer);
+            list_foreach (note, &writer->queue, in_queue)
+                count_note(writer, note);
             writer->trouble = err;
         } else {
             writer->trouble.code = 0;
@@ -323,21 +385,21 @@ static void *thread_main(void *userdata) {
 
 /* ---- The event loop's side ---- */
 
-void accounts_writer_give(struct accounts_writer *writer, struct list *notes, size_t n,
-                          uint64_t n_lost) {
+void accounts_writer_give(struct accounts_writer *writer, struct list *notes, uint64_t n_lost) {
     struct list dropped = LIST_INIT(dropped);
+    struct accounts_note *note, *following;
 
     pthread_mutex_lock(&writer->lock);
-    list_move_all(&writer->queue, notes);
-    writer->n_queue += n;
     writer->n_lost += n_lost;
-    while (writer->n_queue > NOTES_MAX) {
-        struct list *oldest = writer->queue.next;
+    list_foreach_safe (note, following, notes, in_queue) {
+        bool has_room = is_sum(note) || has_room_for(writer, note);
 
-        list_remove(oldest);
-        list_append(&dropped, oldest);
-        writer->n_queue--;
-        writer->n_lost++;
+        list_remove(&note->in_queue);
+        list_append(has_room ? &writer->queue : &dropped, &note->in_queue);
+        if (has_room)
+            count_note(writer, note);
+        else
+            writer->n_lost++;
     }
     pthread_cond_signal(&writer->wake);
     pthread_mutex_unlock(&writer->lock);
@@ -361,7 +423,7 @@ bool accounts_writer_is_behind(struct accounts_writer *writer) {
     bool is_behind;
 
     pthread_mutex_lock(&writer->lock);
-    is_behind = writer->is_behind;
+    is_behind = writer->is_behind || writer->n_sums_queued >= SUMS_MAX;
     pthread_mutex_unlock(&writer->lock);
     return is_behind;
 }
@@ -372,9 +434,9 @@ bool accounts_writer_trouble(struct accounts_writer *writer, struct allot_error 
     pthread_mutex_lock(&writer->lock);
     if (writer->trouble.code != 0)
         error_set(ret, writer->trouble.code,
-                  "accounts cannot be written, leases are not concerned (%s); %zu lines wait, "
-                  "%" PRIu64 " were lost%s",
-                  writer->trouble.text, writer->n_queue, writer->n_lost,
+                  "the accounts cannot be written (%s); leases are not affected; %zu lines are "
+                  "waiting, %" PRIu64 " were lost%s",
+                  writer->trouble.text, writer->n_lines, writer->n_lost,
                   writer->is_summed ? ""
                                     : "; until then quotas of GiB·hours count only what was "
                                       "used since allotd started");
@@ -398,7 +460,7 @@ void accounts_writer_keep_house(struct accounts_writer *writer, uint64_t prune_b
 
 int accounts_writer_ask(struct accounts_writer *writer, const struct accounts_query *query,
                         accounts_usage_fn fn, void *userdata) {
-    struct question *question = calloc(1, sizeof(*question));
+    struct query_call *question = calloc(1, sizeof(*question));
 
     if (!question)
         return -ENOMEM;
@@ -413,21 +475,21 @@ int accounts_writer_ask(struct accounts_writer *writer, const struct accounts_qu
     return 0;
 }
 
-static void question_free(struct question *question) {
+static void question_free(struct query_call *question) {
     list_remove(&question->in_asked);
     free(question->rows);
     free(question);
 }
 
 void accounts_writer_forget(struct accounts_writer *writer, void *userdata) {
-    struct question *question, *following;
+    struct query_call *question, *following;
 
     pthread_mutex_lock(&writer->lock);
     list_foreach_safe (question, following, &writer->asked, in_asked) {
         if (question->userdata != userdata)
             continue;
         question->fn = NULL;
-        /* Names may never come: what waits for them must not pile up. */
+        /* The names may never come: answers that wait for them must not pile up. */
         if (question->is_unnamed) {
             list_remove(&question->in_list);
             question_free(question);
@@ -442,7 +504,7 @@ int accounts_writer_fd(const struct accounts_writer *writer) {
 
 void accounts_writer_dispatch(struct accounts_writer *writer) {
     struct list answers = LIST_INIT(answers);
-    struct question *question;
+    struct query_call *question;
     uint64_t n;
 
     if (read(writer->fd, &n, sizeof(n)) < 0)
@@ -450,7 +512,7 @@ void accounts_writer_dispatch(struct accounts_writer *writer) {
     pthread_mutex_lock(&writer->lock);
     list_move_all(&answers, &writer->answers);
     pthread_mutex_unlock(&writer->lock);
-    while ((question = list_first(&answers, struct question, in_list))) {
+    while ((question = list_first(&answers, struct query_call, in_list))) {
         list_remove(&question->in_list);
         if (question->fn)
             question->fn(question->userdata, question->rows, question->n_rows,
@@ -462,11 +524,12 @@ void accounts_writer_dispatch(struct accounts_writer *writer) {
 /* ---- Life ---- */
 
 static void writer_destroy(struct accounts_writer *writer) {
-    struct question *question;
+    struct query_call *question;
 
-    while ((question = list_first(&writer->asked, struct question, in_asked)))
+    while ((question = list_first(&writer->asked, struct query_call, in_asked)))
         question_free(question);
     notes_free(&writer->queue);
+    forget_counts(writer);
     free(writer->sums);
     accounts_db_free(writer->db);
     if (writer->fd >= 0)
@@ -497,8 +560,8 @@ struct accounts_writer *accounts_writer_free(struct accounts_writer *writer) {
     has_ended = writer->has_ended;
     is_naming = writer->is_naming;
     pthread_mutex_unlock(&writer->lock);
-    /* One may hang in the disk, the other in the network. It keeps what it uses; the process is
-     * about to end. */
+    /* One thread may hang in the disk, the other in the network. Leave it the memory it uses; the
+     * process is about to end. */
     if (has_ended)
         pthread_join(writer->thread, NULL);
     else
@@ -562,7 +625,7 @@ int accounts_writer_new(struct accounts_writer **ret, const char *path, uint64_t
     if (!writer)
         return error_set(err, -ENOMEM, "out of memory");
     if (!writer->path || writer->fd < 0) {
-        r = error_set(err, writer->path ? -errno : -ENOMEM, "cannot begin the accounts: %m");
+        r = error_set(err, writer->path ? -errno : -ENOMEM, "cannot start the accounts: %m");
         writer_destroy(writer);
         return r;
     }
@@ -578,7 +641,7 @@ int accounts_writer_new(struct accounts_writer **ret, const char *path, uint64_t
     if (r < 0)
         writer->trouble = trouble;
 
-    /* Signals are the event loop's. */
+    /* Signals are for the event loop. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     r = pthread_create(&writer->namer, NULL, name_main, writer);
@@ -595,7 +658,7 @@ int accounts_writer_new(struct accounts_writer **ret, const char *path, uint64_t
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (r != 0) {
         writer_destroy(writer);
-        return error_set(err, -r, "cannot begin the thread of the accounts: %s", strerror(r));
+        return error_set(err, -r, "cannot start the thread of the accounts: %s", strerror(r));
     }
     *ret = writer;
     return 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A request becomes a waiter, and a waiter a lease.
+ * A request becomes a waiter, or is refused.
  *
  * Every request that is not denied outright joins the queue, even one that is served at once: the
  * queue decides, and there is no second set of rules for the first in it. Explaining is the same up
@@ -33,21 +33,26 @@ static void reason_device(const struct broker *broker, const struct waiter *wait
         else if (!best || left > books_free_bytes(broker->books[best->slot]))
             best = option;
     }
-    if (!best)
+    if (!best || n_fit >= claim->n_wanted) {
         snprintf(text, size, "enough is free, but earlier requests come first");
-    else if (claim->is_named)
-        snprintf(text, size, "needs %s on %s, where %s is free",
-                 units_format_bytes(best->guaranteed_bytes, a), broker->books[best->slot]->name,
-                 units_format_bytes(books_free_bytes(broker->books[best->slot]), b));
+        return;
+    }
+    units_format_bytes(best->guaranteed_bytes, a);
+    units_format_bytes(books_free_bytes(broker->books[best->slot]), b);
+    if (claim->is_named || claim->n_options == 1)
+        snprintf(text, size, "needs %s on %s, where %s is free", a, broker->books[best->slot]->name,
+                 b);
+    else if (claim->n_wanted == 1)
+        snprintf(text, size, "needs %s on one of %u devices; %s has most free, %s", a,
+                 claim->n_options, broker->books[best->slot]->name, b);
     else
         snprintf(text, size,
-                 "needs %s on each of %u of %u devices, %u of which have that much free; %s has %s",
-                 units_format_bytes(best->guaranteed_bytes, a), claim->n_wanted, claim->n_options,
-                 n_fit, broker->books[best->slot]->name,
-                 units_format_bytes(books_free_bytes(broker->books[best->slot]), b));
+                 "needs %s on each of %u devices, but %u of %u %s that much free; %s has %s", a,
+                 claim->n_wanted, n_fit, claim->n_options, n_fit == 1 ? "has" : "have",
+                 broker->books[best->slot]->name, b);
 }
 
-/* The device on which the user has too much for this, -1: too few of them stand in the way. */
+/* The device on which the user has too much for this request; -1: no device stands in its way. */
 static int over_share(const struct broker *broker, const struct waiter *waiter) {
     const struct user *user = waiter->user;
     uint32_t n_left = 0;
@@ -71,7 +76,7 @@ static int over_share(const struct broker *broker, const struct waiter *waiter) 
     return n_left < waiter->claim->n_wanted ? over : -1;
 }
 
-/* The rule of the user's that stops it, of several the one that fit.c and growth.c meet first. */
+/* The user's rule that stops it; if several do, the one that fit.c and growth.c check first. */
 static void reason_quota(const struct broker *broker, const struct waiter *waiter, char *text,
                          size_t size) {
     const struct user *user = waiter->user;
@@ -84,22 +89,24 @@ static void reason_quota(const struct broker *broker, const struct waiter *waite
 
     if (over >= 0)
         snprintf(text, size,
-                 "you have %s of %s and may have %s of a device; it starts when your jobs there "
-                 "give enough back",
+                 "you have %s of %s and may have %s of each device; this request starts when your "
+                 "jobs there give enough back",
                  units_format_bytes(user->slot_bytes[over], a), broker->books[over]->name,
                  units_format_permyriad(rules->quota_permyriad, b));
     else if (!waiter->holder && user->n_leases >= rules->max_leases)
-        snprintf(text, size, "you have %u leases of at most %u; it starts when one of them ends",
+        snprintf(text, size,
+                 "you have %u leases of at most %u; this request starts when one of them ends",
                  user->n_leases, rules->max_leases);
     else if (!waiter->holder && !fit_quota_reaches(user, waiter->claim))
         snprintf(text, size,
-                 "you use %u devices of at most %u; it starts when one of your other jobs ends",
+                 "you use %u devices of at most %u; this request starts when one of your other "
+                 "jobs ends",
                  user->n_slots, rules->quota_devices);
     else
-        snprintf(text, size,
-                 "you have %s of your quota of %s; it starts when your jobs give enough back",
-                 units_format_bytes(user->charged_bytes, a),
-                 units_format_bytes(rules->quota_bytes, b));
+        snprintf(
+            text, size,
+            "you use %s of your quota of %s; this request starts when your jobs give enough back",
+            units_format_bytes(user->charged_bytes, a), units_format_bytes(rules->quota_bytes, b));
 }
 
 void acquire_reason(const struct broker *broker, const struct waiter *waiter, char *text,
@@ -131,7 +138,7 @@ void acquire_reason(const struct broker *broker, const struct waiter *waiter, ch
         reason_quota(broker, waiter, text, size);
         return;
     case WHY_HOURS:
-        snprintf(text, size, "%s is kept for others at this hour",
+        snprintf(text, size, "%s is reserved for others at this hour",
                  waiter->blocked >= 0 ? broker->books[waiter->blocked]->name : "the device");
         return;
     case WHY_HEALTH:
@@ -139,74 +146,13 @@ void acquire_reason(const struct broker *broker, const struct waiter *waiter, ch
         return;
     case WHY_RECALL:
         snprintf(text, size,
-                 "the lease's limit is reached; its other processes are asked to give back");
+                 "the lease's limit is reached; the daemon asks its other processes to give memory "
+                 "back");
         return;
     case WHY_GRACE:
         snprintf(text, size, "the daemon has just started and waits for running jobs to come back");
         return;
     }
-}
-
-/* ---- Grants ------------------------------------------------------------------------------------
- */
-
-int acquire_grant(struct broker *broker, struct waiter *waiter, const struct fit *fit,
-                  struct verdict *ret) {
-    const struct request *request = waiter->request;
-    struct lease *lease = lease_new(broker, fit->n_chosen);
-    struct book *books[BOOKS_SHARES_MAX];
-    uint64_t life = MIN(request->time_limit_usec, waiter->user->rules.lease_usec);
-    char text[UNITS_TEXT_SIZE];
-
-    if (!lease)
-        return -ENOMEM;
-    lease->id = broker->next_lease;
-    if (map_put(&broker->leases, lease->id, lease) < 0) {
-        free(lease);
-        return -ENOMEM;
-    }
-    broker->next_lease++;
-    lease->user = waiter->user;
-    lease->uid = waiter->user->uid;
-    lease->gid = waiter->user->gid;
-    lease->mode = fit->chosen[0]->mode;
-    lease->priority = waiter->priority;
-    lease->created_usec = broker->now_usec;
-    if (life != UNITS_FOREVER) {
-        lease->expires_usec = units_add(broker->now_usec, life);
-        broker->next_expiry_usec = MIN(broker->next_expiry_usec, lease->expires_usec);
-    }
-    lease->has_token = request->has_token;
-    memcpy(lease->token, request->token, sizeof(lease->token));
-    lease->is_unanswered = true;
-    memcpy(lease->digest, waiter->digest, sizeof(lease->digest));
-    memcpy(lease->name, waiter->name, sizeof(lease->name));
-    for (uint32_t i = 0; i < fit->n_chosen; i++) {
-        const struct option *option = fit->chosen[i];
-
-        books[i] = broker->books[option->slot];
-        lease->declares_max |= option->declares_max;
-        lease->shares[i] = (struct share){
-            .limit_bytes = option->limit_bytes,
-            .guaranteed_bytes = option->guaranteed_bytes,
-            .declares_max = option->declares_max,
-            .is_exclusive = option->mode == LEASE_EXCLUSIVE,
-        };
-    }
-    lease->owner = waiter->proc;
-    list_append(&waiter->proc->leases, &lease->in_owner);
-    proc_note_hold_wait(broker, waiter->proc, true);
-    lease_enter(broker, lease, books);
-    emit_lease(broker, lease);
-    emit_owner(broker, lease);
-
-    ret->kind = VERDICT_GRANT;
-    ret->lease = lease->id;
-    ret->place = 0;
-    snprintf(ret->reason, sizeof(ret->reason), "%u device%s, at most %s on %s%s; %s", fit->n_chosen,
-             fit->n_chosen == 1 ? "" : "s", units_format_bytes(lease->shares[0].limit_bytes, text),
-             books[0]->name, fit->n_chosen > 1 ? " and so on" : "", fit->how);
-    return 0;
 }
 
 /* ---- Requests ----------------------------------------------------------------------------------
@@ -236,8 +182,7 @@ int acquire_judge(const struct broker *broker, const struct user *user,
     r = request_claim_new(ret_claim, ret, broker->books, broker->n_books, rules, request);
     if (r < 0)
         return r;
-    if (rules->quota_byte_seconds != UNITS_FOREVER && broker->sink.spent &&
-        broker->sink.spent(broker->sink.userdata, user->uid) >= rules->quota_byte_seconds) {
+    if (user_is_spent(user)) {
         verdict_refuse(ret, REFUSAL_DENIED, NULL,
                        "your GiB·hours are used up; they come back as their period passes");
         free(*ret_claim);
@@ -282,8 +227,7 @@ bool acquire_recovered_place(struct broker *broker, struct waiter *waiter) {
 }
 
 /*
- * It waited before the daemon restarted, and goes on waiting for devices that are not ready now
- * either.
+ * It waited before the daemon restarted, and goes on waiting for devices that are still not ready.
  */
 static bool waits_on(const struct broker *broker, const struct broker_peer *peer,
                      const struct request *request, const struct verdict *verdict) {
@@ -330,37 +274,6 @@ static struct waiter *make_waiter(struct broker *broker, struct user *user,
     return waiter;
 }
 
-/*
- * The daemon ended between the record of a grant and its reply: a client that asks the same again
- * gets that lease. No client knows the old token, so the lease gets the new one.
- */
-static bool grant_again(struct broker *broker, const struct broker_peer *peer,
-                        const struct request *request, struct verdict *ret) {
-    const struct proc *proc = proc_find(broker, &peer->process);
-    uint8_t digest[RECORD_DIGEST_SIZE];
-    struct lease *lease;
-
-    if (!proc || list_is_empty(&broker->unheard))
-        return false;
-    request_digest(request, digest);
-    list_foreach (lease, &broker->unheard, in_unheard) {
-        if (lease->owner != proc || lease->is_ending || lease->uid != peer->uid ||
-            memcmp(lease->digest, digest, sizeof(digest)) != 0)
-            continue;
-        list_remove(&lease->in_unheard);
-        lease->has_token = request->has_token;
-        memcpy(lease->token, request->token, sizeof(lease->token));
-        emit_lease(broker, lease);
-        ret->kind = VERDICT_GRANT;
-        ret->lease = lease->id;
-        ret->place = 0;
-        snprintf(ret->reason, sizeof(ret->reason),
-                 "it was granted before the daemon was started anew");
-        return true;
-    }
-    return false;
-}
-
 void broker_answered(struct broker *broker, uint64_t id) {
     struct lease *lease = broker_lease(broker, id);
 
@@ -385,17 +298,16 @@ int broker_submit(struct broker *broker, const struct broker_peer *peer,
     struct user *user;
     struct claim *claim = NULL;
     struct waiter *waiter;
-    char reason[VERDICT_REASON_SIZE];
     bool is_unready = false;
     int r;
 
     broker->now_usec = now.usec;
-    if (grant_again(broker, peer, request, ret))
+    if (!list_is_empty(&broker->unheard) && grant_again(broker, peer, request, ret))
         return 0;
     user = user_get(broker, peer->uid, peer->gid);
     if (!user)
         return -ENOMEM;
-    r = user_set_groups(broker, user, peer);
+    r = user_set_peer(broker, user, peer);
     if (r == 0)
         r = acquire_judge(broker, user, request, &claim, ret);
     if (r < 0 && r != -ENOMEM && waits_on(broker, peer, request, ret)) {
@@ -404,7 +316,8 @@ int broker_submit(struct broker *broker, const struct broker_peer *peer,
     }
     if (r == 0 && user->n_waiting >= user->rules.max_waiting) {
         verdict_refuse(ret, REFUSAL_BUSY, NULL,
-                       "you have %u requests in the queue already, and may have no more",
+                       "you already have %u requests in the queue and may have no more: cancel "
+                       "one, or wait until one is granted",
                        user->n_waiting);
         free(claim);
         r = -EBUSY;
@@ -428,41 +341,7 @@ int broker_submit(struct broker *broker, const struct broker_peer *peer,
     }
     waiter->claim = claim;
     waiter->cookie = cookie;
-    waiter->answer = ret;
-    ret->kind = VERDICT_WAIT;
-    r = queue_enter(broker, waiter);
-    if (r < 0) {
-        queue_leave(broker, waiter);
-        return r;
-    }
-    schedule_run(broker, now);
-    if (ret->kind == VERDICT_WAIT && !waiter->no_wait && broker->is_deadlock_due)
-        deadlock_resolve(broker);
-    if (ret->kind != VERDICT_WAIT)
-        return 0;
-
-    acquire_reason(broker, waiter, reason, sizeof(reason));
-    if (waiter->no_wait) {
-        const struct book *book = waiter->blocked >= 0 ? broker->books[waiter->blocked] : NULL;
-
-        queue_deny(broker, waiter,
-                   waiter->why == WHY_GRACE    ? REFUSAL_BUSY
-                   : waiter->why == WHY_QUOTA  ? REFUSAL_DENIED
-                   : waiter->why == WHY_HOURS  ? REFUSAL_DENIED
-                   : waiter->why == WHY_HEALTH ? REFUSAL_DRAINING
-                                               : REFUSAL_NO_MEMORY,
-                   book, "%s", reason);
-        return 0;
-    }
-    waiter->answer = NULL;
-    waiter->is_recorded = true;
-    emit_waiter(broker, waiter);
-    ret->waiter = waiter->id;
-    ret->place = waiter->told_place = queue_position(broker, waiter);
-    waiter->told_why = waiter->why;
-    snprintf(ret->reason, sizeof(ret->reason), "%s", reason);
-    emit_verdict(broker, user, peer->process.pid, false, ret, 0);
-    return 0;
+    return queue_submit(broker, waiter, now, ret);
 }
 
 int broker_cancel(struct broker *broker, uint64_t id, struct moment now) {

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What NVML shows, against what was declared.
+ * Compare what NVML shows with what processes declared.
  *
- * Each row of a sample is one process on one device. The row is charged to the process's own leases
- * on that device; else to the lease whose cgroup the process is in, that it acquired, or that its
- * environment names; else to what the process left releasing. The rest is unmanaged. A releasing
- * part ends when a sample that began after it arose no longer lists the process, and the bytes do
- * not linger on the device either: a driver may take its time, and shows them as used by no
- * process. Bytes that no process used while nothing was releasing are the driver's own, and not
- * releasing.
+ * Each row of a sample is one process on one device. The broker charges the row to the process's
+ * own leases on that device. If there are none, it charges the lease whose cgroup the process is
+ * in, that it acquired, or that its environment names. Failing that, it counts against bytes that
+ * the process is releasing. The rest is unmanaged. Bytes stop releasing when a sample that began
+ * after their release no longer lists the process, and the device no longer shows them as used: a
+ * slow driver may still show them as used although it lists no process for them. Bytes that no
+ * process used while nothing was releasing are the driver's own.
  *
- * Devices that were not read keep their numbers: no news is not good news.
+ * A device that could not be read keeps its numbers.
  */
 #include "daemon/broker/internal.h"
 
@@ -18,8 +18,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-struct reading {
+struct sample_reading {
     const struct sample *sample;
+    const uint64_t *leases; /* by the environments of its processes; may be NULL */
     bool is_read[BOOKS_MAX];
     bool is_exact[BOOKS_MAX]; /* every process of it says how much it uses */
     bool has_used[BOOKS_MAX];
@@ -28,7 +29,7 @@ struct reading {
     uint64_t unmanaged_bytes[BOOKS_MAX];
 };
 
-/* Of a lease, by slot; n_shares: it has none there. */
+/* Index of a lease's share on the device; n_shares: it has none there. */
 static unsigned share_at(const struct lease *lease, unsigned slot) {
     for (unsigned i = 0; i < lease->n_shares; i++)
         if (lease->shares[i].book->slot == slot)
@@ -43,7 +44,8 @@ static void note_busy(struct lease *lease, const struct sample_process *row) {
         lease->is_busy = true;
 }
 
-/* To the leases that the process holds: to each what it declared, the rest to the first. */
+/* Charge the leases that the process holds: each with the bytes declared for it, the first also
+ * with the rest. */
 static bool charge_holders(const struct proc *proc, unsigned slot, const struct sample_process *row,
                            uint64_t bytes) {
     struct holder *holder;
@@ -67,7 +69,7 @@ static bool charge_holders(const struct proc *proc, unsigned slot, const struct 
     return first != NULL;
 }
 
-/* A share of the lease, by a process that holds it without having said so. */
+/* Charge a share of the lease for a process that uses it without having attached. */
 static bool charge_unasked(struct broker *broker, struct lease *lease, unsigned slot,
                            const struct sample_process *row, const struct process_id *process,
                            uint64_t bytes) {
@@ -86,7 +88,8 @@ static bool charge_unasked(struct broker *broker, struct lease *lease, unsigned 
     return true;
 }
 
-/* Without a scope, a process that acquired a lease and uses its device uses the lease. */
+/* Without a scope, a process that acquired a lease and uses its device counts as using the
+ * lease. */
 static bool charge_owner(struct broker *broker, const struct proc *proc, unsigned slot,
                          const struct sample_process *row, const struct process_id *process,
                          uint64_t bytes) {
@@ -105,29 +108,54 @@ static bool charge_scope(struct broker *broker, unsigned slot, const struct samp
     return lease && process->start != 0 && charge_unasked(broker, lease, slot, row, process, bytes);
 }
 
+/* The user of a process, if it has a lease; NULL: it has none, or the user is not known. */
+static const struct user *user_of(const struct broker *broker, const struct sample_process *row) {
+    const struct user *user = row->has_uid ? map_find(&broker->users, row->uid) : NULL;
+
+    return user && user->n_leases > 0 && row->start != 0 ? user : NULL;
+}
+
 /* Nor is there one for its children: they have its environment. */
-static bool charge_by_environment(struct broker *broker, unsigned slot,
+static bool charge_by_environment(struct broker *broker, uint64_t id, unsigned slot,
                                   const struct sample_process *row,
                                   const struct process_id *process, uint64_t bytes) {
-    const struct user *user = row->has_uid ? map_find(&broker->users, row->uid) : NULL;
-    struct lease *lease;
+    const struct user *user = user_of(broker, row);
+    struct lease *lease = user ? broker_lease(broker, id) : NULL;
 
-    if (!user || user->n_leases == 0 || process->start == 0 || !broker->sink.lease_of_process)
-        return false;
-    lease = broker_lease(broker, broker->sink.lease_of_process(broker->sink.userdata, process));
     return lease && lease->user == user && !lease->cgroup[0] &&
            charge_unasked(broker, lease, slot, row, process, bytes);
 }
 
-/* Sum of what this process left releasing on the device; `ret_is_new`: younger than the sample. */
-static uint64_t owed(const struct broker *broker, const struct reading *reading, unsigned slot,
-                     const struct process_id *process, bool *ret_is_new) {
+bool broker_is_unclaimed(const struct broker *broker, const struct sample_process *row) {
+    struct process_id process = { .pid = row->pid, .start = row->start };
+    const struct book *book = broker_find_book(broker, &row->device);
+    const struct proc *proc = proc_find(broker, &process);
+    const struct lease *lease = row->cgroup[0] ? broker_lease_of_cgroup(broker, row->cgroup) : NULL;
+    const struct holder *holder;
+
+    if (!book || !user_of(broker, row) || (lease && share_at(lease, book->slot) < lease->n_shares))
+        return false;
+    if (!proc)
+        return true;
+    list_foreach (holder, &proc->holders, in_proc)
+        if (share_at(holder->lease, book->slot) < holder->lease->n_shares)
+            return false;
+    list_foreach (lease, &proc->leases, in_owner)
+        if (share_at(lease, book->slot) < lease->n_shares)
+            return false;
+    return true;
+}
+
+/* The bytes that this process is still releasing on the device; `ret_is_new`: it released some
+ * after the sample began. */
+static uint64_t owed(const struct broker *broker, const struct sample_reading *reading,
+                     unsigned slot, const struct process_id *process, bool *ret_is_new) {
     const struct releasing *releasing;
     uint64_t sum = 0;
 
     *ret_is_new = false;
     list_foreach (releasing, &broker->releasing, in_broker) {
-        /* A row without a start time is of a process that is gone already. */
+        /* A row without a start time belongs to a process that is gone already. */
         if (releasing->process.pid != process->pid ||
             (process->start != 0 && releasing->process.start != process->start))
             continue;
@@ -141,26 +169,24 @@ static uint64_t owed(const struct broker *broker, const struct reading *reading,
 }
 
 /*
- * While leases are rebuilt from the processes that come back: how much of it the driver itself
- * confirms.
+ * For leases that the broker rebuilds from the processes that come back: how much of a claim the
+ * driver confirms.
  */
 static void note_unclaimed(struct broker *broker, unsigned slot, const struct process_id *process,
                            uint64_t bytes) {
-    if (!broker->is_lost)
-        return;
     if (broker->n_unclaimed == broker->n_unclaimed_max) {
         size_t n = broker->n_unclaimed_max ? 2 * broker->n_unclaimed_max : 16;
         struct unclaimed *unclaimed = realloc(broker->unclaimed, n * sizeof(struct unclaimed));
 
         if (!unclaimed)
-            return; /* its claim is judged by what is free alone */
+            return; /* only what is free decides about its claim */
         broker->unclaimed = unclaimed;
         broker->n_unclaimed_max = n;
     }
     broker->unclaimed[broker->n_unclaimed++] = (struct unclaimed){ *process, slot, bytes };
 }
 
-static void read_row(struct broker *broker, struct reading *reading,
+static void read_row(struct broker *broker, struct sample_reading *reading,
                      const struct sample_process *row) {
     struct process_id process = { .pid = row->pid, .start = row->start };
     const struct book *book = broker_find_book(broker, &row->device);
@@ -180,10 +206,12 @@ static void read_row(struct broker *broker, struct reading *reading,
         return;
     owed_bytes = owed(broker, reading, book->slot, &process, &is_new);
     if (is_new)
-        return; /* as it was before it ended: its releasing bytes have it */
+        return; /* the process used these before it ended: they count as releasing */
     if (charge_scope(broker, book->slot, row, &process, bytes) ||
         (proc && charge_owner(broker, proc, book->slot, row, &process, bytes)) ||
-        charge_by_environment(broker, book->slot, row, &process, bytes))
+        (reading->leases &&
+         charge_by_environment(broker, reading->leases[row - reading->sample->processes],
+                               book->slot, row, &process, bytes)))
         return;
     if (bytes > owed_bytes) {
         reading->unmanaged_bytes[book->slot] += bytes - owed_bytes;
@@ -192,13 +220,13 @@ static void read_row(struct broker *broker, struct reading *reading,
 }
 
 bool broker_declared(const struct broker *broker, const struct process_id *process,
-                     const struct gpuid *device, uint64_t *ret, uint64_t *ret_context) {
+                     const struct gpuid *device, struct broker_declared *ret) {
     const struct proc *proc = proc_find(broker, process);
     const struct book *book = broker_find_book(broker, device);
     const struct holder *holder;
     bool is_found = false;
 
-    *ret = *ret_context = 0;
+    *ret = (struct broker_declared){ .is_all = true };
     if (!proc || !book)
         return false;
     list_foreach (holder, &proc->holders, in_proc) {
@@ -206,11 +234,11 @@ bool broker_declared(const struct broker *broker, const struct process_id *proce
 
         if (i == holder->lease->n_shares)
             continue;
-        if (!holder->is_attached || holder->tier == 0)
-            return false;
         is_found = true;
-        *ret += holder->parts[i].declared_bytes;
-        *ret_context = MAX(*ret_context, holder->parts[i].context_bytes);
+        ret->uid = holder->lease->uid;
+        ret->is_all &= holder->is_attached && holder->tier != 0;
+        ret->bytes += holder->parts[i].declared_bytes;
+        ret->context_bytes = MAX(ret->context_bytes, holder->parts[i].context_bytes);
     }
     return is_found;
 }
@@ -232,8 +260,9 @@ static const struct sample_process *find_row(const struct sample *sample,
     return NULL;
 }
 
-/* What is used on a device beyond the listed processes and the driver's own. */
-static uint64_t lingering(struct broker *broker, const struct reading *reading, unsigned slot) {
+/* Bytes that a device shows as used beyond those of the listed processes and the driver's own. */
+static uint64_t lingering(struct broker *broker, const struct sample_reading *reading,
+                          unsigned slot) {
     uint64_t hidden;
 
     if (!reading->has_used[slot] || !reading->is_exact[slot] || !broker->has_base[slot])
@@ -243,7 +272,7 @@ static uint64_t lingering(struct broker *broker, const struct reading *reading, 
     return hidden - MIN(hidden, broker->base_bytes[slot]);
 }
 
-/* Whether what the process uses of the device is charged to a lease by now. */
+/* Whether a lease is already charged for what the process uses of the device. */
 static bool is_charged(const struct broker *broker, const struct process_id *process,
                        unsigned slot) {
     const struct proc *proc = proc_find(broker, process);
@@ -258,7 +287,7 @@ static bool is_charged(const struct broker *broker, const struct process_id *pro
     return false;
 }
 
-static void read_releasing(struct broker *broker, const struct reading *reading) {
+static void read_releasing(struct broker *broker, const struct sample_reading *reading) {
     uint64_t left[BOOKS_MAX];
     bool has_releasing[BOOKS_MAX] = { false };
     struct releasing *releasing, *next;
@@ -316,7 +345,7 @@ static void idle_step(struct broker *broker, struct lease *lease, uint8_t step) 
     lease->idle_step = step;
     emit_lease(broker, lease);
     if (step > 0) {
-        snprintf(text, sizeof(text), "lease %llu keeps memory and has computed nothing for %s%s",
+        snprintf(text, sizeof(text), "lease %llu holds memory and has computed nothing for %s%s",
                  (unsigned long long)lease->id,
                  units_format_usec(broker->now_usec - lease->idle_usec, since),
                  step == 1   ? "; give it back if you do not need it"
@@ -332,11 +361,11 @@ static void idle_step(struct broker *broker, struct lease *lease, uint8_t step) 
         }
     }
     if (step == 3)
-        lease_end(broker, lease, "it kept memory and computed nothing for too long", true);
+        lease_end(broker, lease, "it held memory and computed nothing for too long", true);
 }
 
 static void judge_idleness(struct broker *broker, struct lease *lease,
-                           const struct reading *reading) {
+                           const struct sample_reading *reading) {
     const struct policy_rules *rules = &lease->user->rules;
     bool is_idle = !lease->is_busy && !lease->is_vague && !lease->is_ending;
     uint64_t kept = 0, idle;
@@ -344,7 +373,8 @@ static void judge_idleness(struct broker *broker, struct lease *lease,
 
     for (uint32_t i = 0; i < lease->n_shares; i++) {
         is_idle &= reading->is_read[lease->shares[i].book->slot];
-        /* What is kept free for it is no other lease's, whether or not it ever takes it. */
+        /* Other leases cannot get the bytes guaranteed to this one, whether or not it ever uses
+         * them. */
         kept |= books_charge(&lease->shares[i]);
     }
     if (!is_idle || kept == 0) {
@@ -362,7 +392,7 @@ static void judge_idleness(struct broker *broker, struct lease *lease,
         step = 2;
     else if (idle >= rules->idle_tell_usec)
         step = 1;
-    /* Each rung once, also where a sample comes late. */
+    /* Take each rung once, also if a sample comes late. */
     if (step > lease->idle_step)
         idle_step(broker, lease, step);
 }
@@ -370,7 +400,7 @@ static void judge_idleness(struct broker *broker, struct lease *lease,
 /* ---- A sample ----------------------------------------------------------------------------------
  */
 
-static void read_devices(const struct broker *broker, struct reading *reading) {
+static void read_devices(const struct broker *broker, struct sample_reading *reading) {
     for (size_t i = 0; i < reading->sample->n_devices; i++) {
         const struct sample_device *device = &reading->sample->devices[i];
         const struct book *book = broker_find_book(broker, &device->id);
@@ -378,13 +408,13 @@ static void read_devices(const struct broker *broker, struct reading *reading) {
         if (!book || device->health != SAMPLE_OK)
             continue;
         reading->is_read[book->slot] = reading->is_exact[book->slot] = true;
-        reading->has_used[book->slot] = device->has & SAMPLE_HAS(used_bytes);
-        reading->used_bytes[book->slot] = device->used_bytes;
+        reading->has_used[book->slot] = READINGS_HAVE(&device->readings, used_bytes);
+        reading->used_bytes[book->slot] = device->readings.used_bytes;
     }
 }
 
 static void settle_lease(struct broker *broker, struct lease *lease,
-                         const struct reading *reading) {
+                         const struct sample_reading *reading) {
     struct holder *holder, *next;
     bool has_left = false;
 
@@ -402,13 +432,14 @@ static void settle_lease(struct broker *broker, struct lease *lease,
             has_left = true;
         }
     }
-    /* One that was told to end waited for just that, and so did one that all others left. */
+    /* A lease that was told to end, or that all holders left, waited only for this. */
     if (lease->is_ending || has_left)
         lease_end_if_empty(broker, lease);
 }
 
-int broker_sample(struct broker *broker, const struct sample *sample, struct moment now) {
-    struct reading *reading = calloc(1, sizeof(*reading));
+int broker_sample(struct broker *broker, const struct sample *sample, const uint64_t *leases,
+                  struct moment now) {
+    struct sample_reading *reading = calloc(1, sizeof(*reading));
     struct lease *lease;
     struct holder *holder;
 
@@ -416,6 +447,7 @@ int broker_sample(struct broker *broker, const struct sample *sample, struct mom
         return -ENOMEM;
     broker->now_usec = now.usec;
     reading->sample = sample;
+    reading->leases = leases;
     read_devices(broker, reading);
     for (size_t pos = 0; (lease = map_next(&broker->leases, &pos));) {
         lease->is_busy = lease->is_vague = false;

@@ -3,9 +3,9 @@
  * Attaching: a process becomes a holder of a lease.
  *
  * A process that comes back after a restart says what it holds; it may not be more than what was
- * recorded of it. Only where records were lost is a lease made again from what its processes say,
- * and then by the rules that held for it: what the user may see, its quotas, and what is really
- * free.
+ * recorded for it. Only if records were lost is a lease rebuilt from what its processes say, and
+ * then by the rules that apply to it (what the user may see, and its quotas), and only as far as
+ * NVML shows that this very process has the bytes: any process could claim them.
  */
 #include "daemon/broker/internal.h"
 
@@ -15,22 +15,41 @@
 
 #include "daemon/broker/visibility.h"
 
-/* Numbers that a lease could have had: JSON readers cannot hold larger ones. */
+/* Numbers that a lease could have: JSON readers cannot represent larger ones. */
 #define LEASE_ID_MAX (UINT64_C(1) << 53)
 
 /* ---- Rebuilding --------------------------------------------------------------------------------
  */
 
-/* What NVML shows of the process that claims a lease, and no lease is charged for. */
+/* What NVML shows for the process that claims a lease, and no lease is charged for. */
 static uint64_t shown_of(const struct broker *broker, const struct process_id *process,
                          unsigned slot) {
     uint64_t sum = 0;
 
     for (size_t i = 0; i < broker->n_unclaimed; i++)
-        if (broker->unclaimed[i].slot == slot && broker->unclaimed[i].process.pid == process->pid &&
-            broker->unclaimed[i].process.start == process->start)
+        if (broker->unclaimed[i].slot == slot &&
+            process_id_equal(&broker->unclaimed[i].process, process))
             sum += broker->unclaimed[i].bytes;
     return sum;
+}
+
+/* Up to so much of it is a lease's from now on, and no longer unmanaged: it comes back once.
+ * Returns how much. */
+static uint64_t claim_shown(struct broker *broker, const struct process_id *process,
+                            struct book *book, uint64_t bytes) {
+    uint64_t left = bytes;
+
+    for (size_t i = 0; i < broker->n_unclaimed; i++) {
+        struct unclaimed *unclaimed = &broker->unclaimed[i];
+        uint64_t part = MIN(left, unclaimed->bytes);
+
+        if (unclaimed->slot != book->slot || !process_id_equal(&unclaimed->process, process))
+            continue;
+        unclaimed->bytes -= part;
+        book->unmanaged_bytes -= MIN(book->unmanaged_bytes, part);
+        left -= part;
+    }
+    return bytes - left;
 }
 
 /* The shares of a rebuilt lease, by the rules. */
@@ -42,14 +61,15 @@ static int judge_rebuilt(struct broker *broker, struct user *user, const struct 
     uint32_t n_new = 0;
 
     if (user->n_leases >= rules->max_leases)
-        return verdict_refuse(ret, REFUSAL_DENIED, NULL,
-                              "you have %u leases already, and may have no more", user->n_leases);
-    if (rules->quota_byte_seconds != UNITS_FOREVER && broker->sink.spent &&
-        broker->sink.spent(broker->sink.userdata, user->uid) >= rules->quota_byte_seconds)
+        return verdict_refuse(
+            ret, REFUSAL_DENIED, NULL,
+            "you already have %u leases and may have no more: end one, or ask your administrator",
+            user->n_leases);
+    if (user_is_spent(user))
         return verdict_refuse(ret, REFUSAL_DENIED, NULL, "your GiB·hours are used up");
     if (attach->n_held == 0 || attach->n_held > BOOKS_SHARES_MAX)
         return verdict_refuse(ret, REFUSAL_NOT_FOUND, NULL,
-                              "there is no lease %llu, and nothing was said of what it holds",
+                              "there is no lease %llu, and the client did not say what it holds",
                               (unsigned long long)attach->lease);
 
     for (size_t i = 0; i < attach->n_held; i++) {
@@ -57,10 +77,10 @@ static int judge_rebuilt(struct broker *broker, struct user *user, const struct 
         uint64_t held = books_round_up(attach->held[i].bytes), quota;
         struct policy_face face;
 
-        /* Hours and drains are for new leases: this one was there before them. */
+        /* Hours and drains concern new leases; this one existed before. */
         if (!book || book->device.state == DEVICE_LOST || book->device.seen.mig_enabled)
             return verdict_refuse(ret, REFUSAL_NO_DEVICE, NULL,
-                                  "a device of the lease is not there any more");
+                                  "a device of the lease no longer exists");
         for (size_t j = 0; j < i; j++)
             if (books[j] == book)
                 return verdict_refuse(ret, REFUSAL_DENIED, NULL, "%s is named twice", book->name);
@@ -75,16 +95,11 @@ static int judge_rebuilt(struct broker *broker, struct user *user, const struct 
                                   "process is not in that of lease %llu",
                                   book->name, (unsigned long long)attach->lease);
         quota = books_round_down(units_share(rules->quota_permyriad, book->usable_bytes));
+        held = MIN(held, shown_of(broker, process, book->slot));
         if (held > quota || user->slot_bytes[book->slot] > quota - held)
             return verdict_refuse(ret, REFUSAL_DENIED, NULL,
-                                  "it holds more of %s than your rules allow", book->name);
-        /*
-         * NVML may have shown these bytes already as unmanaged: those of this process count, not
-         * others'.
-         */
-        if (held > books_free_bytes(book) + shown_of(broker, process, book->slot))
-            return verdict_refuse(ret, REFUSAL_NO_MEMORY, NULL,
-                                  "%s has less free than the process says it holds", book->name);
+                                  "it holds more of %s than the administrator's rules allow you",
+                                  book->name);
         books[i] = book;
         n_new += user->slot_leases[book->slot] == 0;
         sum = units_add(sum, held);
@@ -95,6 +110,11 @@ static int judge_rebuilt(struct broker *broker, struct user *user, const struct 
         if (shares[i].limit_bytes < held)
             shares[i].limit_bytes = held;
     }
+    if (sum == 0)
+        return verdict_refuse(ret, REFUSAL_NOT_FOUND, NULL,
+                              "there is no lease %llu, and the driver shows no memory of this "
+                              "process that could be of one",
+                              (unsigned long long)attach->lease);
     if (sum > rules->quota_bytes - MIN(rules->quota_bytes, user->charged_bytes))
         return verdict_refuse(ret, REFUSAL_DENIED, NULL,
                               "it holds more than is left of your quota");
@@ -105,11 +125,11 @@ static int judge_rebuilt(struct broker *broker, struct user *user, const struct 
 }
 
 /*
- * A lease that no record tells of. It is not known which user had its number: a second user who
- * claims the same number gets a lease with a new one, and may go on using the old.
+ * A lease that no record mentions. It is unknown which user had its number: a second user who
+ * claims the same number gets a lease with a new one, and may go on using the old number.
  */
 static int rebuild(struct broker *broker, const struct broker_peer *peer,
-                   const struct broker_attach *attach, struct moment now, struct lease **ret_lease,
+                   const struct broker_attach *attach, struct lease **ret_lease,
                    struct verdict *ret) {
     struct user *user = user_get(broker, peer->uid, peer->gid);
     struct book *books[BOOKS_SHARES_MAX];
@@ -121,7 +141,7 @@ static int rebuild(struct broker *broker, const struct broker_peer *peer,
 
     if (!user)
         return -ENOMEM;
-    r = user_set_groups(broker, user, peer);
+    r = user_set_peer(broker, user, peer);
     if (r == 0 && (attach->lease == 0 || attach->lease > LEASE_ID_MAX))
         r = verdict_refuse(ret, REFUSAL_NOT_FOUND, NULL, "there is no lease %llu",
                            (unsigned long long)attach->lease);
@@ -134,17 +154,16 @@ static int rebuild(struct broker *broker, const struct broker_peer *peer,
         return r;
     }
 
-    lease = lease_new(broker, (uint32_t)attach->n_held);
     owner = proc_get(broker, &peer->process);
     if (broker_lease(broker, attach->lease))
         alias = calloc(1, sizeof(*alias));
-    if (!lease || !owner || (broker_lease(broker, attach->lease) && !alias))
+    if (!owner || (broker_lease(broker, attach->lease) && !alias))
         goto fail;
-    lease->id = alias ? MAX(broker->next_lease, attach->lease + 1) : attach->lease;
-    if (map_put(&broker->leases, lease->id, lease) < 0)
+    lease = lease_new(broker, alias ? MAX(broker->next_lease, attach->lease + 1) : attach->lease,
+                      user, (uint32_t)attach->n_held);
+    if (!lease)
         goto fail;
 
-    broker->next_lease = MAX(broker->next_lease, lease->id + 1);
     if (alias) {
         *alias = (struct alias){
             .uid = peer->uid,
@@ -153,32 +172,18 @@ static int rebuild(struct broker *broker, const struct broker_peer *peer,
         };
         list_append(&broker->aliases, &alias->in_broker);
     }
-    lease->user = user;
-    lease->uid = peer->uid;
-    lease->gid = peer->gid;
     lease->mode = LEASE_GROW;
     lease->priority = user->rules.priority;
-    lease->created_usec = now.usec;
-    /* Its other processes come with the same one. */
+    /* Its other processes come with the same token. */
     lease->has_token = attach->has_token;
     memcpy(lease->token, attach->token, sizeof(lease->token));
-    if (user->rules.lease_usec != UNITS_FOREVER) {
-        lease->expires_usec = now.usec + user->rules.lease_usec;
-        broker->next_expiry_usec = MIN(broker->next_expiry_usec, lease->expires_usec);
-    }
     memcpy(lease->shares, shares, attach->n_held * sizeof(shares[0]));
-    lease->owner = owner;
-    list_append(&owner->leases, &lease->in_owner);
-    lease_enter(broker, lease, books);
-    emit_lease(broker, lease);
-    emit_event(broker, "rebuilt", lease, peer->process.pid, NULL,
-               "lease %llu of uid %u was made again from what process %d holds",
-               (unsigned long long)lease->id, (unsigned)lease->uid, (int)peer->process.pid);
+    lease_begin(broker, lease, owner, user->rules.lease_usec);
+    grant_rebuilt(broker, lease, books, peer->process.pid, ret);
     *ret_lease = lease;
     return 0;
 
 fail:
-    free(lease);
     free(alias);
     proc_put(broker, owner);
     user_put(broker, user);
@@ -188,7 +193,8 @@ fail:
 /* ---- Attach ------------------------------------------------------------------------------------
  */
 
-/* What a process that was given up for gone still owes of a device: it may come back with that. */
+/* The bytes that the process is still releasing on a device, because the daemon believed it to be
+ * gone: it may come back with those. */
 static uint64_t lingering(const struct releasing *releasing, const struct book *book) {
     for (uint32_t i = 0; releasing && i < releasing->n_parts; i++)
         if (releasing->parts[i].book == book)
@@ -197,8 +203,8 @@ static uint64_t lingering(const struct releasing *releasing, const struct book *
 }
 
 /*
- * A process that left, or was never here, says that it holds so much: as much as a Grow of it would
- * get at once. What it owes is its own. 0: it may; else it was refused.
+ * A process that left, or was never here, says that it holds this much: it gets what a Grow would
+ * give it at once. What it has releasing is its own. 0: granted; otherwise refused.
  */
 static int judge_returning(struct broker *broker, struct lease *lease, unsigned at,
                            const struct holder *holder, uint64_t owed_bytes, uint64_t bytes,
@@ -212,10 +218,11 @@ static int judge_returning(struct broker *broker, struct lease *lease, unsigned 
 
     bytes = MAX(bytes, seen) - own;
     if (bytes > share->limit_bytes - MIN(share->limit_bytes, share->held_bytes))
-        return verdict_refuse(ret, REFUSAL_DENIED, NULL,
-                              "%s more than lease %llu holds on %s is over its limit of %s",
-                              units_format_bytes(bytes, a), (unsigned long long)lease->id,
-                              share->book->name, units_format_bytes(share->limit_bytes, b));
+        return verdict_refuse(
+            ret, REFUSAL_DENIED, NULL,
+            "%s on top of what lease %llu holds on %s would exceed its limit of %s",
+            units_format_bytes(bytes, a), (unsigned long long)lease->id, share->book->name,
+            units_format_bytes(share->limit_bytes, b));
     rise = books_rise(share, bytes);
     if (rise == 0)
         return 0;
@@ -229,18 +236,34 @@ static int judge_returning(struct broker *broker, struct lease *lease, unsigned 
         (lease->declares_max && !bankers_keeps(broker, lease, at, rise)))
         return verdict_refuse(
             ret, REFUSAL_NO_MEMORY, NULL,
-            "%s that it says it holds on %s were given back when its connection ended, "
-            "and others have them now (%s is free): free them, and ask again by Grow",
+            "the daemon took back the %s on %s when the connection ended, and other jobs have them "
+            "now (%s is free): free them, and ask again with Grow",
             units_format_bytes(rise, a), share->book->name,
             units_format_bytes(books_free_bytes(share->book), b));
     return 0;
 }
 
-static int judge_held(struct broker *broker, struct lease *lease, const struct holder *holder,
-                      const struct releasing *releasing, const struct broker_attach *attach,
+/*
+ * What a process may come back with, after lost books, on a share: what was recorded, or what NVML
+ * shows for it, as far as the limit allows.
+ */
+static uint64_t most_of_lost(const struct broker *broker, const struct share *share,
+                             const struct process_id *process, const struct part *part,
+                             uint64_t recorded_bytes) {
+    uint64_t others = share->held_bytes - (part ? lease_part_held(part) : 0);
+    uint64_t left = share->limit_bytes - MIN(share->limit_bytes, others);
+    uint64_t shown = shown_of(broker, process, share->book->slot);
+
+    return MAX(recorded_bytes, MIN(left, shown));
+}
+
+static int judge_held(struct broker *broker, struct lease *lease, const struct process_id *process,
+                      const struct holder *holder, const struct broker_attach *attach,
                       uint64_t *declared, struct verdict *ret) {
+    const struct releasing *releasing = releasing_find(broker, lease->id, process);
+
     for (size_t i = 0; i < attach->n_held; i++) {
-        uint64_t bytes = books_round_up(attach->held[i].bytes), most, others;
+        uint64_t bytes = books_round_up(attach->held[i].bytes), most;
         struct share *share;
         unsigned at;
 
@@ -252,10 +275,10 @@ static int judge_held(struct broker *broker, struct lease *lease, const struct h
             return verdict_refuse(ret, REFUSAL_DENIED, NULL, "%s is named twice",
                                   share->book->name);
         most = holder ? holder->parts[at].declared_bytes : lingering(releasing, share->book);
+        /* What it was granted ahead of its use is not shown: it is asked for again when needed. */
         if (broker->is_lost) {
-            others = share->held_bytes - (holder ? lease_part_held(&holder->parts[at]) : 0);
-            others = share->limit_bytes - MIN(share->limit_bytes, others);
-            most = MAX(most, others);
+            most = most_of_lost(broker, share, process, holder ? &holder->parts[at] : NULL, most);
+            bytes = MIN(bytes, most);
         }
         if (bytes > most && !broker->grace_usec &&
             (!holder || (!holder->is_attached && !holder->is_absent))) {
@@ -265,14 +288,15 @@ static int judge_held(struct broker *broker, struct lease *lease, const struct h
                 return r;
         } else if (bytes > most)
             return verdict_refuse(ret, REFUSAL_DENIED, NULL,
-                                  "it says that it holds more of %s than was recorded of it",
+                                  "it says that it holds more of %s than was recorded for it",
                                   share->book->name);
         declared[at] = bytes;
     }
     return 0;
 }
 
-/* It left, and is back: what lingers is its own again, until NVML says how much that is. */
+/* The process left and is back: its releasing bytes are its own again, until NVML says how many
+ * they are. */
 static void absorb_releasing(struct broker *broker, struct holder *holder) {
     struct releasing *releasing = releasing_find(broker, holder->lease->id, &holder->process);
 
@@ -300,7 +324,7 @@ int broker_attach(struct broker *broker, const struct broker_peer *peer,
 
     broker->now_usec = now.usec;
     if ((!lease || lease->uid != peer->uid) && broker->is_lost && broker->grace_usec) {
-        r = rebuild(broker, peer, attach, now, &lease, ret);
+        r = rebuild(broker, peer, attach, &lease, ret);
         if (r < 0)
             return r == -ENOMEM ? r : 0;
         is_rebuilt = true;
@@ -317,8 +341,7 @@ int broker_attach(struct broker *broker, const struct broker_peer *peer,
     }
 
     holder = holder_find(lease, &peer->process);
-    if (judge_held(broker, lease, holder, releasing_find(broker, lease->id, &peer->process), attach,
-                   declared, ret) < 0)
+    if (judge_held(broker, lease, &peer->process, holder, attach, declared, ret) < 0)
         return 0;
     if (!holder) {
         holder = holder_new(broker, lease, &peer->process);
@@ -346,17 +369,18 @@ int broker_attach(struct broker *broker, const struct broker_peer *peer,
     holder->credits = attach->credits;
     holder->cookie = attach->cookie;
     for (uint32_t i = 0; i < lease->n_shares; i++) {
-        holder->parts[i].is_recalled = false;
-        if (attach->held)
-            holder_set(broker, holder, i, declared[i], holder->parts[i].seen_bytes);
-        /* It is told now, and charges that before it makes one. */
-        if (holder->parts[i].declared_bytes == 0)
-            holder->parts[i].context_bytes = lease->shares[i].book->context_bytes;
+        struct part *part = &holder->parts[i];
+
+        part->is_recalled = false;
+        if (broker->is_lost)
+            holder_set(broker, holder, i, part->declared_bytes,
+                       part->seen_bytes +
+                           claim_shown(broker, &peer->process, lease->shares[i].book, declared[i]));
     }
-    emit_holder(broker, holder);
-    ret->kind = VERDICT_GRANT;
-    ret->lease = lease->id;
-    ret->place = 0;
-    ret->reason[0] = '\0';
+    grant_attached(broker, holder, attach->held ? declared : NULL, ret);
+    for (uint32_t i = 0; i < lease->n_shares; i++)
+        /* It is told the cost now, and charges that before it makes a context. */
+        if (holder->parts[i].declared_bytes == 0)
+            holder->parts[i].context_bytes = books_context(&lease->shares[i]);
     return 0;
 }

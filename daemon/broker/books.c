@@ -67,6 +67,12 @@ uint64_t books_charge(const struct share *share) {
     return MAX(share->guaranteed_bytes, share->held_bytes);
 }
 
+uint64_t books_context(const struct share *share) {
+    const struct book *book = share->book;
+
+    return MIN(book->learned_bytes ? book->learned_bytes : book->context_bytes, share->limit_bytes);
+}
+
 uint64_t books_rise(const struct share *share, uint64_t bytes) {
     uint64_t charge = books_charge(share), after;
 

@@ -28,12 +28,14 @@ uint64_t books_round_down(uint64_t bytes);
 
 /* One device's page. Everything is for reading; only books_*() and the broker write. */
 struct book {
-    unsigned slot;        /* its place in the broker's arrays, for as long as the broker lives */
-    struct device device; /* as the inventory told last */
+    unsigned slot; /* its place in the broker's arrays, for as long as the broker lives */
+    struct device_facts device; /* as the inventory told last */
     char name[GPUID_TEXT_SIZE]; /* its UUID as text, for reasons */
     uint64_t reserved_bytes;    /* the driver's and the administrator's together */
     uint64_t usable_bytes;      /* total - reserved, whole granules */
-    uint64_t context_bytes;     /* what a context costs; 0: not known */
+    uint64_t context_bytes;     /* what a context costs by the device's kind; 0: not known. Requests
+                                   are judged by this, never by what was learned */
+    uint64_t learned_bytes;     /* what contexts were seen to cost; 0: not learned */
     enum require require;       /* by the device's own rule */
     uint64_t unmanaged_bytes;
     uint64_t releasing_bytes;
@@ -67,6 +69,9 @@ uint64_t books_backfill_bytes(const struct book *book, const uint64_t *need_byte
 
 /* max(guaranteed, held) */
 uint64_t books_charge(const struct share *share);
+
+/* What the processes of a lease are told to declare for a context, within its limit. */
+uint64_t books_context(const struct share *share);
 
 /* By how much the charge would rise with `bytes` more held. */
 uint64_t books_rise(const struct share *share, uint64_t bytes);

@@ -36,6 +36,7 @@ int broker_new(struct broker **ret, const struct policy *policy, const struct br
     list_init(&broker->hold_wait);
     broker->next_lease = broker->next_waiter = broker->next_arrival = 1;
     broker->next_expiry_usec = broker->next_sweep_usec = UINT64_MAX;
+    broker->next_reserve_usec = UINT64_MAX;
     *ret = broker;
     return 0;
 }
@@ -130,8 +131,8 @@ static void emit_to_holders(struct broker *broker, const struct book *book, enum
             emit_notice(broker, lease, kind, &book->device.seen.id, text);
 }
 
-int broker_device_set(struct broker *broker, const struct device *device, uint64_t context_bytes,
-                      struct moment now) {
+int broker_device_set(struct broker *broker, const struct device_facts *device,
+                      uint64_t context_bytes, struct moment now) {
     struct book *book = broker_get_book(broker, &device->seen.id);
     enum device_state before;
     bool is_same;
@@ -160,18 +161,26 @@ int broker_device_set(struct broker *broker, const struct device *device, uint64
     return queue_review(broker);
 }
 
+void broker_context_set(struct broker *broker, const struct gpuid *device, uint64_t bytes) {
+    struct book *book = broker_find_book(broker, device);
+
+    if (book)
+        book->learned_bytes = books_round_up(bytes);
+}
+
 int broker_policy_set(struct broker *broker, const struct policy *policy, struct moment now) {
     struct user *user;
     struct waiter *waiter;
 
     broker->now_usec = now.usec;
     broker->policy = policy;
+    broker->next_reserve_usec = now.usec;
     for (size_t i = 0; i < broker->n_books; i++)
         book_measure(broker, broker->books[i]);
     broker->has_spending = false;
     for (size_t pos = 0; (user = map_next(&broker->users, &pos));)
         user_judge(broker, user);
-    /* A step of priority may be worth another wait. */
+    /* The new step of priority may change the order. */
     for (size_t pos = 0; (waiter = map_next(&broker->waiters, &pos));)
         if (queue_key(broker, waiter->since_usec, waiter->priority) != waiter->in_queue.key)
             queue_reorder(broker, waiter, waiter->priority);
@@ -183,10 +192,6 @@ int broker_policy_set(struct broker *broker, const struct policy *policy, struct
 
 /* ---- Reading -----------------------------------------------------------------------------------
  */
-
-struct lease *broker_lease(const struct broker *broker, uint64_t id) {
-    return map_find(&broker->leases, id);
-}
 
 struct lease *broker_lease_of_peer(const struct broker *broker, uint64_t id, uid_t uid) {
     struct lease *lease = broker_lease(broker, id);
@@ -254,10 +259,6 @@ const struct lease *broker_next_lease(const struct broker *broker, size_t *pos) 
     return map_next(&broker->leases, pos);
 }
 
-const struct book *broker_next_book(const struct broker *broker, size_t *pos) {
-    return *pos < broker->n_books ? broker->books[(*pos)++] : NULL;
-}
-
 uint32_t broker_n_waiters(const struct broker *broker) {
     return rank_tree_count(broker->growths) + rank_tree_count(broker->requests);
 }
@@ -283,18 +284,4 @@ bool broker_waiter_at(const struct broker *broker, uint32_t i, struct broker_wai
     ret->asked = waiter->asked;
     acquire_reason(broker, waiter, ret->reason, sizeof(ret->reason));
     return true;
-}
-
-int broker_visible_devices(const struct lease *lease, char *text, size_t size) {
-    size_t length = 0;
-
-    if (size > 0)
-        text[0] = '\0';
-    for (uint32_t i = 0; i < lease->n_shares; i++) {
-        int n = snprintf(length < size ? text + length : NULL, length < size ? size - length : 0,
-                         "%s%s", i ? "," : "", lease->shares[i].book->name);
-
-        length += (size_t)n;
-    }
-    return (int)length;
 }

@@ -4,22 +4,22 @@
  * Broker: which request gets which memory, which ones wait, and in which order.
  *
  * The pure centre of allotd: facts and requests go in, verdicts come back, and everything else is
- * told through one sink. It reads no clock (the caller passes the moment), opens nothing, speaks to
- * no driver; the same calls in the same order always give the same answers. Owned by the manager;
- * event-loop thread only.
+ * reported through one sink. It reads no clock (the caller passes the time), opens nothing and
+ * calls no driver; the same calls in the same order always give the same answers. Owned by the
+ * manager; event-loop thread only.
  *
- * Calls that answer at once decide at once. Whatever frees bytes (shrink, release, detach, a
- * process's end, a sample, a policy) only notes that the queue must be looked at: broker_turn()
- * does it, once per turn of the loop, so that a turn with many changes costs one walk.
+ * Calls that can be answered at once are. Whatever frees bytes (shrink, release, detach, a
+ * process's end, a sample, a policy) only notes that the queue must be checked: broker_turn() does
+ * that, once per turn of the loop, so that a turn with many changes costs one walk.
  *
- * The queue: growth of running jobs first, then new leases; in each the higher priority, then the
- * earlier; a step of priority is worth `age_usec` of waiting, so no waiter starves. A waiter that
- * does not fit keeps, on every device that it could use, what it asks for. Waiters behind it may
- * pass with what is left beyond that, or where no waiter before them starts later for it
+ * The queue: growth of running jobs first, then new leases; in each, the higher priority, then the
+ * earlier. A step of priority is worth `age_usec` of waiting, so no waiter starves. A waiter that
+ * does not fit reserves what it asks for on every device that it could use. Waiters behind it may
+ * pass it with what is left beyond that, or if no waiter before them starts later because of it
  * (daemon/broker/queue/schedule.c has the rule). A request that waits for its own user's quota, for
- * hours or for a drained device keeps nothing back.
+ * hours or for a drained device reserves nothing.
  *
- * -ENOMEM is the only error: of the host's memory; everything is then as it was before the call.
+ * -ENOMEM is the only error: the host has no memory; then everything is as it was before the call.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -48,16 +48,6 @@ struct moment {
 
 /* ---- What the broker tells ------------------------------------------------------------------- */
 
-/* As Notice of the interface file. */
-enum notice_kind {
-    NOTICE_RECALL,   /* give back `bytes` of `device` if you can; answer by Shrink */
-    NOTICE_IDLE,     /* holds memory and computes nothing */
-    NOTICE_OVER,     /* for the watch; the broker itself sends none */
-    NOTICE_DRAINING, /* `device` is being drained */
-    NOTICE_ENDING,   /* the lease ends */
-    NOTICE_LOST,     /* `device` is lost */
-};
-
 struct notice {
     enum notice_kind kind;
     const struct gpuid *device; /* NULL: none */
@@ -65,7 +55,7 @@ struct notice {
     const char *text;
 };
 
-/* Something for the journal, for Monitor and for the accounts. Borrowed during the callback. */
+/* An event for the journal, for Monitor and for the accounts. Borrowed during the callback. */
 struct broker_event {
     const char *kind; /* "granted", "denied", "waiting", "cancelled", "attached", "detached",
                          "ending", "ended", "idle", "deadlock", "timeout", "rebuilt", "grace" */
@@ -84,41 +74,36 @@ struct broker_event {
 };
 
 /*
- * Callbacks are called from inside broker calls and must not call the broker, but for reading.
- * All may be NULL.
+ * The functions through which the broker reports what happens; it expects no answer. They run
+ * inside broker calls and may only read from the broker. Each may be NULL.
  */
 struct broker_sink {
     void *userdata;
-    /* A request that waited has its verdict, GRANT or DENY. `cookie` is its own, not used again. */
+    /* A request that waited has its verdict, GRANT or DENY. `cookie` is the request's; the broker
+     * does not use it again. */
     void (*decided)(void *userdata, void *cookie, const struct verdict *verdict);
     /* The waiter's place or reason changed. Place 1 is next. */
     void (*moved)(void *userdata, void *cookie, uint32_t place, const char *reason);
-    /* To a process of a lease: `holder->cookie`. */
+    /* Send a notice to a process of a lease: `holder->cookie`. */
     void (*notice)(void *userdata, const struct holder *holder, const struct notice *notice);
     void (*event)(void *userdata, const struct broker_event *event);
-    /* Must be kept before anything that this turn answered is sent. */
+    /* Write this record to disk before sending any answer of this turn. */
     void (*record)(void *userdata, const struct record *record);
     /*
-     * The lease's charge on the device changed; both 0: it has none there any more. For the
+     * The lease's charge on the device changed; both 0: nothing is charged there any more. For the
      * accounts.
      */
     void (*charged)(void *userdata, const struct lease *lease, const struct gpuid *device,
                     uint64_t held_bytes, uint64_t guaranteed_bytes);
-    /* The lease was told to end and its processes are still there: end them. Once. */
+    /* The lease was told to end and its processes are still there: end them. Called once. */
     void (*evict)(void *userdata, const struct lease *lease);
     /*
-     * All known processes of a lease without a scope are gone: look for a process that its job left
-     * behind. The answer is broker_inherit(), from inside this call or later; the broker may ask
-     * again before that. False: no search is possible, and the lease ends.
+     * All known processes of a lease without a scope are gone, but its job may have left another
+     * behind, and the caller can search for it (broker_search_as). The lease `is_orphaned`, and
+     * stays until the caller reports the result by broker_inherit(). This may be called again
+     * before that.
      */
-    bool (*seek_survivor)(void *userdata, const struct lease *lease);
-    /*
-     * The lease without a scope to whose job this process belongs, which NVML shows and the broker
-     * does not know. 0: none, or not known.
-     */
-    uint64_t (*lease_of_process)(void *userdata, const struct process_id *process);
-    /* Byte·seconds of the user within the quota's period, so far. NULL: 0. */
-    uint64_t (*spent)(void *userdata, uid_t uid);
+    void (*orphaned)(void *userdata, const struct lease *lease);
 };
 
 /* `policy` is borrowed until broker_policy_set() or broker_free(). */
@@ -135,46 +120,80 @@ int broker_policy_set(struct broker *broker, const struct policy *policy, struct
 
 /*
  * A device appeared or changed: size, links, state. Holders are told when it is drained or lost. A
- * lost device keeps its page while a lease names it. `context_bytes`: what a context costs there,
- * 0: not known.
+ * lost device keeps its page while a lease names it. `context_bytes`: what a context costs there by
+ * the device's kind, 0: not known.
  */
-int broker_device_set(struct broker *broker, const struct device *device, uint64_t context_bytes,
-                      struct moment now);
+int broker_device_set(struct broker *broker, const struct device_facts *device,
+                      uint64_t context_bytes, struct moment now);
+
+/*
+ * What contexts were seen to cost on a device, 0: not known. Processes that attach from now on are
+ * told to declare so much, within the limit of their lease; no verdict depends on it.
+ */
+void broker_context_set(struct broker *broker, const struct gpuid *device, uint64_t bytes);
 
 /*
  * A sample of everything: charges become max(declared, seen); processes within a lease's cgroup are
  * its holders whether or not they attached, and so are, of a lease without one, its job's processes
- * (broker_sink.lease_of_process); all others are unmanaged; what was releasing and is no longer
- * shown is free. A device that could not be read keeps its numbers. Also feeds idleness.
+ * (`leases`); all others are unmanaged; what was releasing and is no longer shown is free. A device
+ * that could not be read keeps its numbers. Also feeds idleness.
+ *
+ * `leases`: of each of sample->processes the lease without a scope to whose job it belongs by its
+ * environment, 0: none, or not known; NULL: of none. Only rows that broker_is_unclaimed() need one.
  */
-int broker_sample(struct broker *broker, const struct sample *sample, struct moment now);
+int broker_sample(struct broker *broker, const struct sample *sample, const uint64_t *leases,
+                  struct moment now);
 
-/* Exactly this process has ended: whatever it held or waited for, and leases that it alone kept. */
+/*
+ * Whether only its environment could tie this process to a lease: its user has leases, and the
+ * broker knows the process, on this device, of none.
+ */
+bool broker_is_unclaimed(const struct broker *broker, const struct sample_process *row);
+
+/*
+ * The byte·seconds that the user has used so far in the period of its quota, for a user that has
+ * leases or waits. They replace the number that came with its last request; the caller reports them
+ * as time passes.
+ */
+void broker_spent_set(struct broker *broker, uid_t uid, uint64_t byte_seconds);
+/* Walks the users whose byte·seconds count; start with a `pos` of 0; false at the end. */
+bool broker_next_spender(const struct broker *broker, size_t *pos, uid_t *ret);
+
+/*
+ * From now on the caller can search for processes of jobs, with the rights of this user: root can
+ * search for those of every job, another user only for its own. Before this call the caller can
+ * search for none, and leases end with their known processes.
+ */
+void broker_search_as(struct broker *broker, uid_t uid);
+
+/* This process has ended: drop everything that it held or waited for, and end the leases that only
+ * this process kept. */
 void broker_process_gone(struct broker *broker, const struct process_id *process,
                          struct moment now);
 
 /*
- * A process that a job left behind keeps the lease from now on; the caller tells its end by
- * broker_process_gone(). NULL: there is none, and the lease ends. Nothing happens to a lease that
- * has a holder again, or that has ended.
+ * The search found this process of the job: it keeps the lease from now on, and the caller reports
+ * its end by broker_process_gone(). NULL: the search found none, and the lease ends. Does nothing
+ * to a lease that has a holder again or has ended.
  */
 void broker_inherit(struct broker *broker, uint64_t lease, const struct process_id *survivor,
                     struct moment now);
 
 /* ---- Requests -------------------------------------------------------------------------------- */
 
-/* The process that asks; all of it from the kernel. */
+/* The process that asks; everything comes from the kernel. */
 struct broker_peer {
     struct process_id process;
     uid_t uid;
     gid_t gid;
     const gid_t *gids; /* besides gid */
     size_t n_gids;
-    bool is_admin; /* root, or of the administrators' group: may end others' leases */
+    bool is_admin;               /* root, or of the administrators' group: may end others' leases */
+    uint64_t spent_byte_seconds; /* of the uid, within the period of its quota */
 };
 
-/* What is asked. Texts and arrays are borrowed for the call; 0, NULL and UNITS_FOREVER: not given.
- */
+/* A client's request for a lease. Texts and arrays are borrowed for the call; 0, NULL and
+ * UNITS_FOREVER: not given. */
 struct request {
     const char *name;
     bool has_amount;
@@ -195,17 +214,18 @@ struct request {
     bool has_token;
     uint8_t token[RECORD_DIGEST_SIZE]; /* digest of the token, to be kept with the lease */
     /*
-     * The weakest enforcement that the job cannot have, and why; REQUIRE_NONE: it can have all. A
-     * device that requires as much is not for it. Not part of what makes two requests the same one.
+     * The weakest enforcement that this job cannot have, and why; REQUIRE_NONE: it can have every
+     * kind. The job cannot use a device that requires this much or more. Two requests that differ
+     * only here are the same request.
      */
     enum require cannot_have;
-    const char *cannot_reason; /* a sentence's second half */
+    const char *cannot_reason; /* the second half of a sentence */
 };
 
 /*
- * Ask for a lease. GRANT: verdict->lease is there. WAIT: decided() comes later, with `cookie`;
- * where the same process asked the same in the daemon's last life it has its old place, or the
- * lease that was granted then and of which it did not hear. DENY.
+ * Ask for a lease. GRANT: verdict->lease exists. WAIT: decided() comes later, with `cookie`. If the
+ * same process made the same request before the daemon restarted, it gets its old place, or the
+ * lease that was granted then without the client learning of it. DENY.
  */
 int broker_submit(struct broker *broker, const struct broker_peer *peer,
                   const struct request *request, void *cookie, struct moment now,
@@ -214,24 +234,24 @@ int broker_submit(struct broker *broker, const struct broker_peer *peer,
 /* The grant has reached the client. */
 void broker_answered(struct broker *broker, uint64_t lease);
 /*
- * The client hung up before the grant reached it: the lease ends, unless a process holds it all the
- * same.
+ * The client hung up before the grant reached it: the lease ends, unless a process already holds
+ * it.
  */
 void broker_unheard(struct broker *broker, uint64_t lease, struct moment now);
 
-/* What broker_submit() would answer, and why. Nothing changes. */
+/* What broker_submit() would answer, and why. Changes nothing. */
 #define EXPLANATION_LINES 24
 struct explanation {
     struct verdict verdict;
     uint32_t n_devices;
-    struct gpuid devices[BOOKS_SHARES_MAX]; /* chosen now, or those that it waits for */
+    struct gpuid devices[BOOKS_SHARES_MAX]; /* chosen now, or those that the request waits for */
     uint32_t n_details;
     char details[EXPLANATION_LINES][192];
 };
 int broker_explain(struct broker *broker, const struct broker_peer *peer,
                    const struct request *request, struct moment now, struct explanation *ret);
 
-/* The client does not wait for this verdict any more. -ENOENT: it is decided already. */
+/* The client no longer waits for this verdict. -ENOENT: the broker has decided already. */
 int broker_cancel(struct broker *broker, uint64_t waiter, struct moment now);
 
 /* What a process says that it holds. */
@@ -248,24 +268,24 @@ struct broker_attach {
     bool credits;
     bool is_in_scope; /* in the scope that the hand made for the lease */
     bool has_token;
-    uint8_t token[RECORD_DIGEST_SIZE]; /* digest of what it showed: a lease made again keeps it */
+    uint8_t token[RECORD_DIGEST_SIZE]; /* digest of the token it showed: a rebuilt lease keeps it */
     void *cookie; /* for notices; must live until broker_detach() or broker_process_gone() */
 };
 
 /*
  * Make the process a holder; GRANT or DENY, never WAIT. The caller has checked cgroup or token; the
- * uid is checked here. A process that is a holder already takes its place anew (the old cookie is
- * not used again). `held` of a process that was recorded before a restart, or is attached, may not
- * exceed what it has; of others it is judged like growth that cannot wait. After lost books
- * (broker_books_lost) an unknown lease is rebuilt from it, as far as the rules let this user have
- * it.
+ * uid is checked here. A process that is a holder already replaces its earlier entry (the old
+ * cookie is not used again). A process that was recorded before a restart, or is attached, may not
+ * declare more `held` bytes than it has; those of any other process are judged like growth that
+ * cannot wait. After lost books (broker_books_lost) the broker rebuilds an unknown lease from these
+ * bytes, as far as the rules allow this user and the last sample shows them for the process.
  */
 int broker_attach(struct broker *broker, const struct broker_peer *peer,
                   const struct broker_attach *attach, struct moment now, struct verdict *ret);
 
 /*
- * Its holder connection ended: what it held is releasing until NVML shows less. The lease ends with
- * its last process; with a scope, when that is empty.
+ * The holder's connection ended: its bytes are releasing until NVML shows less. The lease ends with
+ * its last process or, if it has a scope, when the scope is empty.
  */
 void broker_detach(struct broker *broker, const struct process_id *process, uint64_t lease,
                    struct moment now);
@@ -293,16 +313,17 @@ void broker_shrink(struct broker *broker, const struct process_id *process, uint
 void broker_release(struct broker *broker, const struct broker_peer *peer, uint64_t lease,
                     struct moment now, struct verdict *ret);
 
-/* The same for a reason of our own: the watch, health, an administrator's Kill. */
+/* The same, when the daemon itself ends the lease: the watch, health, an administrator's Kill. */
 void broker_end(struct broker *broker, uint64_t lease, const char *reason, struct moment now);
 
 /*
- * The lease has a scope now (or none: NULL), whose processes are its own, and these tiers in force.
+ * The lease now has this scope (NULL: none), all processes in it belong to the lease, and these
+ * tiers are in force.
  */
 int broker_confined(struct broker *broker, uint64_t lease, const char *scope, const char *cgroup,
                     uint32_t tiers, struct moment now);
 
-/* The enforcement that the lease must have, by the rules of now. */
+/* The enforcement that the lease must have, by the current rules. */
 enum require broker_require(const struct lease *lease);
 
 /* Its cgroup is empty: the lease is gone. */
@@ -313,15 +334,15 @@ void broker_vacated(struct broker *broker, uint64_t lease, struct moment now);
 /* Run the queue: grants, timeouts, expiry, idle ladder, deadlocks, grace, places. */
 int broker_turn(struct broker *broker, struct moment now);
 
-/* When to call broker_turn() next though nothing happens; 0: at once; UINT64_MAX: no need. */
+/* When to call broker_turn() next if nothing happens; 0: at once; UINT64_MAX: no need. */
 uint64_t broker_deadline(const struct broker *broker);
 
 /* ---- Restart --------------------------------------------------------------------------------- */
 
 /*
- * Take back what the daemon recorded before it restarted, in any order that has leases before their
- * holders; the same record twice changes nothing. Devices need not be there yet. -EBADMSG: it
- * contradicts what is there (the lease of a holder is missing); nothing changed.
+ * Restore what the daemon recorded before it restarted, in any order that has leases before their
+ * holders; the same record twice changes nothing. The devices need not exist yet. -EBADMSG: it
+ * contradicts other records (the lease of a holder is missing); nothing changed.
  */
 int broker_restore(struct broker *broker, const struct record *record, struct moment now);
 
@@ -332,44 +353,47 @@ int broker_restore(struct broker *broker, const struct record *record, struct mo
 void broker_books_lost(struct broker *broker);
 
 /*
- * Nothing is granted from now on but growth within what is guaranteed, until all recorded holders
- * are back or known to be gone, and `grace_usec` at most. Holders that are not back then are
- * detached, and places in the queue that no client came back for are given up.
+ * From now on grant nothing but growth within guarantees, until all recorded holders are back or
+ * known to be gone, for at most `grace_usec`. Then holders that are not back are detached, and
+ * places in the queue that no client came back for are given up.
  */
 void broker_grace_begin(struct broker *broker, struct moment now);
 uint64_t broker_grace_until(const struct broker *broker); /* 0: no grace */
 
-/* All of it, as records: META apart, which is the caller's but for the ids. */
+/* The whole state as records, except META. */
 void broker_dump(const struct broker *broker,
                  void (*fn)(void *userdata, const struct record *record), void *userdata);
-void broker_next_ids(const struct broker *broker, struct record_meta *ret); /* sets next_… only */
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
 struct lease *broker_lease(const struct broker *broker, uint64_t id); /* NULL: none */
-/* The process that acquired it, while it lives and is no holder; NULL: none. */
+/* The process that acquired the lease, while it lives and is not a holder; NULL: none. */
 const struct process_id *broker_owner(const struct lease *lease);
-/* What this user calls `id`: after lost books that may be another lease. NULL: none of its own. */
+/* The lease that this user knows as `id`; if it was rebuilt after lost books, its own number may
+ * differ. NULL: the user has no such lease. */
 const struct lease *broker_lease_called(const struct broker *broker, uint64_t id, uid_t uid);
 struct holder *broker_holder(const struct broker *broker, const struct process_id *process,
                              uint64_t lease);
-/*
- * What a process that declares everything it takes (it is attached, by guard or arenas) has
- * declared on a device, and how much of that it was told is for its context (0: not known, it
- * attached in an earlier life); false: there is none such.
- */
+/* What a process has declared on a device. */
+struct broker_declared {
+    uid_t uid;   /* of its leases there */
+    bool is_all; /* it declares everything it takes: attached, by guard or arenas */
+    uint64_t bytes;
+    uint64_t context_bytes; /* of that it was told is for its context; 0: not known, it attached
+                               before a restart */
+};
+/* False: it holds no lease there. */
 bool broker_declared(const struct broker *broker, const struct process_id *process,
-                     const struct gpuid *device, uint64_t *ret, uint64_t *ret_context);
+                     const struct gpuid *device, struct broker_declared *ret);
 const struct book *broker_book(const struct broker *broker, const struct gpuid *device);
 
 /* The lease to whose cgroup a path belongs; NULL: none. */
 struct lease *broker_lease_of_cgroup(const struct broker *broker, const char *cgroup);
 
-/* Walks, in the order in which they were made; start with a `pos` of 0; NULL at the end. */
+/* Walks them in the order in which they were made; start with a `pos` of 0; NULL at the end. */
 const struct lease *broker_next_lease(const struct broker *broker, size_t *pos);
-const struct book *broker_next_book(const struct broker *broker, size_t *pos);
 
-/* One that waits, for status. Texts are borrowed until the next call of the broker. */
+/* A waiter, for status. Texts are borrowed until the next call of the broker. */
 struct broker_waiter {
     uint64_t id;
     uint32_t place;

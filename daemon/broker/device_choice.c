@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Pack and spread sort by what is free. Links looks for the set whose slowest connection is
- * fastest: from each device it grows a set by the device that is best connected to all that are in
- * it, and keeps the best of these sets. That finds NVLink cliques exactly where they are cliques,
- * which they are on real boards (pairs, quads, a switch for all), without trying every subset.
+ * fastest: from each device it grows a set by adding the device that is best connected to all that
+ * are in it, and keeps the best of these sets. That finds NVLink cliques exactly if they are
+ * cliques, which they are on real boards (pairs, quads, a switch for all), without trying every
+ * subset.
  */
 #include "daemon/broker/device_choice.h"
 
@@ -35,7 +36,7 @@ static bool is_instance(const struct device_choice_input *input, uint16_t slot) 
     return input->books[slot]->device.seen.is_mig;
 }
 
-/* Whether `a` is to be taken before `b`, which comes later in the order. */
+/* Whether to take `a` before `b`, which comes later in the order. */
 static bool is_better(const struct device_choice_input *input, uint16_t a, uint16_t b) {
     uint64_t free_a = input->free_bytes[a], free_b = input->free_bytes[b];
 
@@ -108,7 +109,8 @@ static void by_links(struct device_choice *ret, const struct device_choice_input
                  "of 70",
                  best);
     else
-        snprintf(ret->why, sizeof(ret->why), "links: none known between those that fit; as pack");
+        snprintf(ret->why, sizeof(ret->why),
+                 "links: none known between the devices that fit; chosen as with \"pack\"");
 }
 
 void device_choice_decide(struct device_choice *ret, const struct device_choice_input *input) {
@@ -142,7 +144,7 @@ void device_choice_decide(struct device_choice *ret, const struct device_choice_
     for (uint32_t i = 0; i < input->n_wanted; i++)
         ret->chosen[i] = (uint8_t)fits[i];
     snprintf(ret->why, sizeof(ret->why), "%s: the %s of %u that fit, %s free on the first",
-             policy_choice_name(input->choose),
+             words_name(choice_words, input->choose),
              input->choose == CHOICE_SPREAD ? "emptiest" : "fullest", n_fits,
              units_format_bytes(input->free_bytes[fits[0]], text));
 }

@@ -14,7 +14,3 @@ const char *device_facts_state_name(enum device_state state) {
 
     return (size_t)state < ELEMENTSOF(names) ? names[state] : "unknown";
 }
-
-bool device_facts_is_leasable(const struct device *device) {
-    return device->state == DEVICE_READY && !device->seen.mig_enabled;
-}

@@ -14,7 +14,7 @@
 enum device_state {
     DEVICE_READY,
     DEVICE_DRAINING, /* there, and takes no new leases */
-    DEVICE_LOST,     /* fallen off the bus, taken out, or divided anew */
+    DEVICE_LOST,     /* fallen off the bus, removed, or repartitioned */
 };
 
 /* "ready", "draining", "lost". */
@@ -29,7 +29,7 @@ enum device_drain {
 
 #define DEVICE_REASON_SIZE 160
 
-struct device {
+struct device_facts {
     struct sample_device
         seen; /* as last read; readings are absent (`has`) when they are not current */
     enum device_state state;
@@ -42,4 +42,6 @@ struct device {
 };
 
 /* Ready, and not a GPU that is divided. */
-bool device_facts_is_leasable(const struct device *device);
+static inline bool device_facts_is_leasable(const struct device_facts *device) {
+    return device->state == DEVICE_READY && !device->seen.mig_enabled;
+}

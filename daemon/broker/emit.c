@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the broker's objects look like as records, and what it tells people. A record is of a whole
- * object, so a change is recorded by recording the object again.
+ * How the broker's objects look as records, and what it reports to people. A record describes a
+ * whole object, so a change is recorded by recording the object again.
  */
 #include "daemon/broker/internal.h"
 
@@ -44,7 +44,7 @@ static void make_lease(struct record *record, const struct lease *lease) {
         };
 }
 
-/* On the path of every Grow: clears nothing that is not used. */
+/* On the path of every Grow: does not clear what is not used. */
 static void make_holder(struct record *record, const struct holder *holder) {
     struct record_holder *r = &record->holder;
 
@@ -294,10 +294,9 @@ void emit_cancelled(struct broker *broker, const struct waiter *waiter) {
 
 void emit_verdict(struct broker *broker, const struct user *user, pid_t pid, bool is_growth,
                   const struct verdict *verdict, uint64_t waited_usec) {
-    static const char *const denials[] = {
+    static const char *const denials[REFUSAL_LAST + 1] = {
         [REFUSAL_TIMEOUT] = "timeout",
         [REFUSAL_DEADLOCK] = "deadlock",
-        [REFUSAL_BUSY] = "denied",
     };
     char text[VERDICT_REASON_SIZE + 64];
     struct broker_event event = {
@@ -340,4 +339,31 @@ void emit_charge(struct broker *broker, const struct lease *lease, const struct 
         broker->sink.charged(broker->sink.userdata, lease, &share->book->device.seen.id,
                              has_left ? 0 : share->held_bytes,
                              has_left ? 0 : share->guaranteed_bytes);
+}
+
+void emit_charges(struct broker *broker, const struct lease *lease) {
+    for (uint32_t i = 0; i < lease->n_shares; i++)
+        emit_charge(broker, lease, &lease->shares[i], false);
+}
+
+void emit_grant(struct broker *broker, const struct grant *grant, const struct verdict *verdict) {
+    const struct waiter *waiter = grant->waiter;
+    const struct lease *lease = grant->lease;
+
+    if (grant->books)
+        emit_charges(broker, lease);
+    if (grant->holder) {
+        emit_holder(broker, grant->holder);
+    } else {
+        emit_lease(broker, lease);
+        if (waiter)
+            emit_owner(broker, lease);
+    }
+    if (waiter)
+        emit_verdict(broker, waiter->user, waiter->proc->process.pid, grant->holder != NULL,
+                     verdict, broker->now_usec - waiter->since_usec);
+    if (grant->rebuilt_by)
+        emit_event(broker, "rebuilt", lease, grant->rebuilt_by, NULL,
+                   "lease %llu of uid %u was rebuilt from what process %d holds",
+                   (unsigned long long)lease->id, (unsigned)lease->uid, (int)grant->rebuilt_by);
 }

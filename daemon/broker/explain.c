@@ -23,7 +23,7 @@ static void explain_device(const struct broker *broker, const struct option *opt
     const struct book *book = broker->books[option->slot];
     char a[UNITS_TEXT_SIZE], b[UNITS_TEXT_SIZE], c[UNITS_TEXT_SIZE], d[UNITS_TEXT_SIZE];
 
-    detail(ret, "%s: needs %s, %s of %s are free, %s of them for a newcomer%s", book->name,
+    detail(ret, "%s: needs %s; %s of %s are free, and a new lease could have %s%s", book->name,
            units_format_bytes(option->guaranteed_bytes, a),
            units_format_bytes(books_free_bytes(book), b), units_format_bytes(book->usable_bytes, c),
            units_format_bytes(left, d),
@@ -59,7 +59,7 @@ static int explain(struct broker *broker, struct user *user, const struct reques
     if (r < 0)
         return r == -ENOMEM ? r : 0;
 
-    schedule_left(broker, key, claim, left);
+    schedule_left(broker, user, key, claim, left);
     fit_decide(broker, user, claim, left, now, &fit);
     explain_user(user, ret);
     for (uint32_t i = 0; i < claim->n_options; i++)
@@ -113,7 +113,7 @@ int broker_explain(struct broker *broker, const struct broker_peer *peer,
     if (!user)
         return -ENOMEM;
     ret->n_devices = ret->n_details = 0;
-    r = user_set_groups(broker, user, peer);
+    r = user_set_peer(broker, user, peer);
     if (r == 0)
         r = explain(broker, user, request, now, ret);
     user_put(broker, user);

@@ -2,11 +2,11 @@
 /*
  * Grow, shrink and recall.
  *
- * Growth within what is guaranteed was paid for at admission: it never waits, not even in the grace
+ * Growth within the guarantee was paid for at admission: it never waits, not even in the grace
  * time. Beyond that it goes before every new lease, behind growth that came first on the same
- * device. Growth that the lease's own limit stops can only be helped by its siblings: those that
- * hold credits are asked to give back, and the one that asked waits for their answers, outside the
- * line.
+ * device. Growth that the lease's own limit stops can only be helped by the lease's other
+ * processes: those that hold credits are asked to give back, and the one that asked waits for their
+ * answers, outside the queue.
  */
 #include "daemon/broker/internal.h"
 
@@ -29,8 +29,8 @@ static bool is_over_limit(const struct share *share, uint64_t rise) {
 }
 
 /*
- * Whether bytes of the lease's own former processes linger on a device that has none to spare: what
- * is guaranteed is then still in use, and would be promised twice.
+ * Whether bytes of the lease's own former processes are still releasing on a device that has none
+ * to spare: then the guaranteed bytes are still in use, and would be promised twice.
  */
 static bool is_haunted(const struct broker *broker, const struct lease *lease,
                        const struct book *book) {
@@ -63,8 +63,7 @@ void growth_fit(struct broker *broker, const struct holder *holder, unsigned i, 
         ret->why = WHY_DEVICE;
         return;
     }
-    if (rules->quota_byte_seconds != UNITS_FOREVER && broker->sink.spent &&
-        broker->sink.spent(broker->sink.userdata, user->uid) >= rules->quota_byte_seconds) {
+    if (user_is_spent(user)) {
         ret->is_spent = true;
         return;
     }
@@ -85,20 +84,6 @@ uint64_t growth_rise(const struct waiter *waiter) {
                       part_rise(&waiter->holder->parts[waiter->share], waiter->bytes));
 }
 
-void growth_take(struct broker *broker, struct holder *holder, unsigned i, uint64_t bytes,
-                 struct verdict *ret) {
-    struct part *part = &holder->parts[i];
-
-    holder_set(broker, holder, i, part->declared_bytes + bytes, part->seen_bytes);
-    emit_holder(broker, holder);
-    queue_settle_user(broker, holder->lease->user);
-    ret->kind = VERDICT_GRANT;
-    ret->lease = holder->lease->id;
-    ret->held_bytes = holder->lease->shares[i].held_bytes;
-    ret->limit_bytes = holder->lease->shares[i].limit_bytes;
-    ret->reason[0] = '\0';
-}
-
 /* ---- Recall ------------------------------------------------------------------------------------
  */
 
@@ -112,7 +97,7 @@ static bool has_recalled(const struct lease *lease, unsigned i) {
     return false;
 }
 
-/* Ask the siblings for `bytes`; false: there is none to ask. */
+/* Ask the other processes for `bytes`; false: there is none to ask. */
 static bool recall(struct broker *broker, const struct holder *from, unsigned i, uint64_t bytes) {
     const struct lease *lease = from->lease;
     struct notice notice = {
@@ -138,7 +123,7 @@ static bool recall(struct broker *broker, const struct holder *from, unsigned i,
     return asked;
 }
 
-/* Whether siblings hold so much that the growth would fit the limit without it. */
+/* Whether the other processes hold so much that the growth would fit the limit without it. */
 static bool siblings_could_help(const struct holder *holder, unsigned i, uint64_t bytes) {
     const struct share *share = &holder->lease->shares[i];
     uint64_t own = lease_part_held(&holder->parts[i]), after;
@@ -153,8 +138,8 @@ static void deny_over_limit(struct broker *broker, struct waiter *waiter) {
     char a[UNITS_TEXT_SIZE], b[UNITS_TEXT_SIZE], c[UNITS_TEXT_SIZE];
 
     queue_deny(broker, waiter, REFUSAL_NO_MEMORY, share->book,
-               "%s more is over the limit of lease %llu on %s: its processes hold %s of %s, and "
-               "could give nothing back",
+               "%s more would exceed the limit of lease %llu on %s: its processes hold %s of %s, "
+               "and could give nothing back",
                units_format_bytes(waiter->bytes, a), (unsigned long long)lease->id,
                share->book->name, units_format_bytes(share->held_bytes, b),
                units_format_bytes(share->limit_bytes, c));
@@ -177,7 +162,8 @@ void growth_retry_siblings(struct broker *broker, struct lease *lease, unsigned 
                 continue;
             rise = part_rise(&holder->parts[i], waiter->bytes);
             if (is_over_limit(share, rise)) {
-                /* One that still waits for answers, or may wait for its siblings, stays. */
+                /* A waiter that still waits for answers, or may wait for the other processes,
+                 * stays. */
                 if (waiter->why == WHY_RECALL && waiter->no_wait && !waits_on)
                     deny_over_limit(broker, waiter);
                 continue;
@@ -185,7 +171,7 @@ void growth_retry_siblings(struct broker *broker, struct lease *lease, unsigned 
             if (books_rise(share, rise) == 0) {
                 if (is_haunted(broker, lease, share->book))
                     continue;
-                growth_take(broker, holder, i, waiter->bytes, &verdict);
+                grant_growth(broker, holder, i, waiter->bytes, waiter, &verdict);
                 queue_answer(broker, waiter, &verdict);
             } else if (waiter->why == WHY_RECALL) {
                 queue_rejoin(broker, waiter);
@@ -211,20 +197,21 @@ __attribute__((format(printf, 6, 7))) static void refuse(struct broker *broker,
         emit_verdict(broker, holder->lease->user, holder->process.pid, true, ret, 0);
 }
 
-/* The queue, or the recall, has it; what remains is what the caller hears. */
+/* To the queue, or to its siblings. */
 static int wait_for(struct broker *broker, struct holder *holder, unsigned i,
-                    const struct broker_growth *growth, uint64_t bytes, enum why why, void *cookie,
-                    struct moment now, struct verdict *ret) {
+                    const struct broker_growth *growth, uint64_t bytes, enum wait_reason why,
+                    void *cookie, struct moment now, struct verdict *ret) {
     const struct policy_rules *rules = &holder->lease->user->rules;
     uint64_t longest = MIN(growth->timeout_usec, rules->grow_wait_usec);
     const struct share *share = &holder->lease->shares[i];
     struct waiter *waiter;
-    char reason[VERDICT_REASON_SIZE], text[UNITS_TEXT_SIZE];
+    char text[UNITS_TEXT_SIZE];
     int r;
 
     if (holder->lease->user->n_waiting >= rules->max_waiting) {
         refuse(broker, holder, ret, REFUSAL_BUSY, share->book,
-               "you have %u requests in the queue already, and may have no more",
+               "you already have %u requests in the queue and may have no more: cancel one, or "
+               "wait until one is granted",
                holder->lease->user->n_waiting);
         return 0;
     }
@@ -237,7 +224,6 @@ static int wait_for(struct broker *broker, struct holder *holder, unsigned i,
     waiter->share = i;
     waiter->bytes = bytes;
     waiter->cookie = cookie;
-    waiter->answer = ret;
     waiter->no_wait = !growth->wait;
     waiter->priority = lease_priority(holder->lease, broker->policy);
     waiter->why = why;
@@ -256,42 +242,10 @@ static int wait_for(struct broker *broker, struct holder *holder, unsigned i,
             waiter->timeout_usec = now.usec + longest < now.usec ? UINT64_MAX : now.usec + longest;
     }
 
-    ret->kind = VERDICT_WAIT;
-    r = queue_enter(broker, waiter);
-    if (r < 0) {
-        queue_leave(broker, waiter);
-        return r;
-    }
-    if (why == WHY_RECALL) {
-        recall(broker, holder, i,
-               holder->lease->shares[i].held_bytes + bytes - holder->lease->shares[i].limit_bytes);
-    } else {
-        schedule_run(broker, now);
-        if (ret->kind == VERDICT_WAIT)
-            deadlock_resolve(broker);
-    }
-    if (ret->kind != VERDICT_WAIT)
-        return 0;
-
-    if (waiter->no_wait && waiter->why != WHY_RECALL) {
-        acquire_reason(broker, waiter, reason, sizeof(reason));
-        queue_deny(broker, waiter,
-                   waiter->why == WHY_GRACE   ? REFUSAL_BUSY
-                   : waiter->why == WHY_QUOTA ? REFUSAL_DENIED
-                                              : REFUSAL_NO_MEMORY,
-                   share->book, "%s", reason);
-        return 0;
-    }
-    waiter->answer = NULL;
-    waiter->is_recorded = true;
-    emit_waiter(broker, waiter);
-    ret->waiter = waiter->id;
-    ret->place = waiter->told_place = queue_position(broker, waiter);
-    waiter->told_why = waiter->why;
-    acquire_reason(broker, waiter, ret->reason, sizeof(ret->reason));
-    if (waiter->why != WHY_RECALL)
-        emit_verdict(broker, waiter->user, holder->process.pid, true, ret, 0);
-    return 0;
+    r = queue_submit(broker, waiter, now, ret);
+    if (r == 0 && why == WHY_RECALL)
+        recall(broker, holder, i, share->held_bytes + bytes - share->limit_bytes);
+    return r;
 }
 
 int broker_grow(struct broker *broker, const struct process_id *process,
@@ -343,7 +297,7 @@ int broker_grow(struct broker *broker, const struct process_id *process,
         if (siblings_could_help(holder, i, bytes) && (has_credits || growth->wait))
             return wait_for(broker, holder, i, growth, bytes, WHY_RECALL, cookie, now, ret);
         refuse(broker, holder, ret, REFUSAL_NO_MEMORY, share->book,
-               "%s more is over the limit of lease %llu on %s: it holds %s of %s",
+               "%s more would exceed the limit of lease %llu on %s: it holds %s of %s",
                units_format_bytes(bytes, a), (unsigned long long)holder->lease->id,
                share->book->name, units_format_bytes(share->held_bytes, b),
                units_format_bytes(share->limit_bytes, c));
@@ -354,11 +308,11 @@ int broker_grow(struct broker *broker, const struct process_id *process,
                "your GiB·hours are used up; they come back as their period passes");
         return 0;
     }
-    /* Within the guarantee, or no waiter comes first. */
+    /* It is within the guarantee, or no waiter comes first. */
     if (fit.fits && (fit.rise_bytes == 0 ||
                      (!broker->grace_usec && broker->n_growths_at[share->book->slot] == 0 &&
                       share->book->device.state != DEVICE_LOST))) {
-        growth_take(broker, holder, i, bytes, ret);
+        grant_growth(broker, holder, i, bytes, NULL, ret);
         return 0;
     }
     if (share->book->device.state == DEVICE_LOST && !broker->grace_usec) {

@@ -2,8 +2,8 @@
 /*
  * Holder: a process that holds, or may hold, bytes of a lease.
  *
- * What a holder had when it went is `releasing` in the books until NVML agrees; the room for that
- * is taken when the holder comes, because an end must not fail.
+ * What a holder had when it left is `releasing` in the books until NVML agrees. The memory for that
+ * record is allocated when the holder comes, because an end must not fail.
  */
 #include "daemon/broker/internal.h"
 
@@ -29,11 +29,14 @@ void holder_set(struct broker *broker, struct holder *holder, unsigned i, uint64
     lease->user->slot_bytes[share->book->slot] += charge - charge_before;
     emit_charge(broker, lease, share, false);
     queue_note_bankers(broker);
-    /* Growth of a sibling may need less now, though the lease is charged the same. */
+    /* Growth of another process may need less now, though the lease is charged the same. */
     if (charge < charge_before || (held < held_before && lease->n_growths > 0))
         queue_touch(broker, share->book->slot);
     if (charge < charge_before)
         queue_note_freed(broker, lease->user);
+    /* More that is held within the guarantee leaves less of it for growth that waits. */
+    if (held > held_before)
+        reservation_note_taken(broker, lease->user, share->book->slot);
     if (held < held_before && lease->n_growths > 0)
         growth_retry_siblings(broker, lease, i);
 }

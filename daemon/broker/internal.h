@@ -6,14 +6,15 @@
  *     broker.c        facts, lookups, the broker itself     queue/queue.c      the waiters in order
  *     user.c proc.c   holders and waiters               queue/schedule.c   which are served
  *     request.c       a request in bytes                    queue/fit.c        where a claim fits
- *     acquire.c       a request becomes a waiter or lease   queue/backfill.c   what may be passed
- *     explain.c       the same without doing it             queue/bankers.c    the banker's rule
- *     growth.c        grow, shrink, recall                  queue/deadlock.c   waits without end
- *     lease.c         leases begin and end                  attach.c           a process joins
- *     holder.c        processes in a lease                  recover.c          after a restart
- *     releasing.c     bytes of processes that ended         timers.c           what is due by time
- *     apply_sample.c  what NVML shows                       emit.c             records, events
- *     invariants.c    every sum, walked
+ *     acquire.c       a request becomes a waiter            queue/backfill.c   what may be passed
+ *     grant.c         what is granted: books, records       queue/bankers.c    the banker's rule
+ *     explain.c       what a request would get              queue/deadlock.c   waits without end
+ *     growth.c        grow, shrink, recall                  attach.c           a process joins
+ *     lease.c         leases begin and end                  recover.c          after a restart
+ *     holder.c        processes in a lease                  timers.c           what is due by time
+ *     releasing.c     bytes of processes that ended         emit.c             records, events
+ *     apply_sample.c  what NVML shows                       invariants.c       every sum, walked
+ *                                                           queue/reservation.c what a waiter keeps
  *
  * Leases, holders, waiters and releasing bytes are objects that are linked into all they concern
  * and unlink themselves when they are freed. Whatever changes bytes goes through the three calls
@@ -44,6 +45,7 @@ struct user {
     size_t n_gids;
     struct policy_rules rules; /* borrows from the policy */
     uint32_t n_leases, n_waiting;
+    uint64_t spent_byte_seconds;    /* as it was last told */
     uint64_t charged_bytes;         /* Σ over its leases and their devices */
     uint64_t slot_bytes[BOOKS_MAX]; /* of it on each device */
     uint32_t slot_leases[BOOKS_MAX];
@@ -53,7 +55,7 @@ struct user {
 };
 
 /* Why a waiter waits. */
-enum why {
+enum wait_reason {
     WHY_DEVICE, /* not enough is free */
     WHY_BEHIND, /* enough is free, but kept for an earlier waiter */
     WHY_UNSAFE, /* the banker's rule */
@@ -74,16 +76,16 @@ struct waiter {
     struct rank_tree_node in_queue;    /* of broker.growths or broker.requests: every waiter */
     struct rank_tree_node in_timeouts; /* of broker.timeouts, if it has one */
     bool is_active; /* it competes for memory: its marks are the devices that it could use */
-    uint64_t round; /* the last in which it was looked at for itself */
+    uint64_t cycle; /* the last cycle in which it was considered for itself */
     void *cookie;
-    struct verdict *answer; /* the caller is still there to hear it; NULL: through the sink */
+    bool is_asking; /* the call that brought it returns its verdict; else the sink has it */
     bool no_wait;
     bool is_recorded; /* there is a record of it */
     int32_t priority;
     uint64_t since_usec;
     uint64_t timeout_usec; /* 0: none */
     uint32_t told_place;
-    enum why why, told_why;
+    enum wait_reason why, told_why;
     int blocked; /* slot that is short, -1: none to name */
     char name[RECORD_NAME_SIZE];
     char asked[160];
@@ -141,7 +143,7 @@ struct queue_place {
     uint64_t tie;
 };
 
-/* Behind `place`, no waiter finds more than `room_bytes` on a device. */
+/* Behind `place`, no waiter can have more than `room_bytes` on a device. */
 struct room_bound {
     struct queue_place place;
     uint64_t room_bytes;
@@ -149,8 +151,8 @@ struct room_bound {
 
 /* Marks of a waiter in the queue, behind those of the devices. */
 #define MARKS       (BOOKS_MAX / 64) /* the word that they are in */
-#define MARK_FRESH  UINT64_C(1)      /* to be looked at whatever its devices have */
-#define MARK_UNSAFE UINT64_C(2)      /* only the banker's rule stands against it */
+#define MARK_FRESH  UINT64_C(1)      /* consider it whatever its devices have */
+#define MARK_UNSAFE UINT64_C(2)      /* only the banker's rule stops it */
 
 struct broker {
     const struct policy *policy; /* borrowed */
@@ -177,13 +179,14 @@ struct broker {
     struct rank_tree_node *growths, *requests; /* the queue */
     uint32_t n_growths_at[BOOKS_MAX];          /* of them active, by slot */
     struct rank_tree_node *timeouts;           /* waiters by when they give up */
-    struct slots dirty; /* devices of which more may be had than at the last round */
-    struct room_bound bound[BOOKS_MAX]; /* what the last round found on those that are not dirty */
+    struct slots dirty; /* devices of which more may be had than at the last cycle */
+    struct room_bound bound[BOOKS_MAX]; /* what the last cycle found on those that are not dirty */
     struct schedule *schedule;          /* owned; see schedule.c */
-    uint64_t n_rounds;
-    bool is_bankers_due; /* charges or rooms changed: the banker's rule may say other now */
+    uint64_t n_cycles;
+    bool is_bankers_due; /* charges or free bytes changed: the banker's rule may decide differently
+                            now */
     bool has_spending;   /* a user's byte·seconds may be used up any moment */
-    bool has_parked;     /* a quota parked a waiter during a round */
+    bool has_parked;     /* a waiter ceased to reserve during a cycle, because of its own user */
 
     uint64_t next_lease, next_waiter, next_arrival;
     uint64_t now_usec;           /* of the last call */
@@ -191,18 +194,26 @@ struct broker {
     uint64_t grace_usec;         /* until; 0: none */
     uint32_t n_absent;           /* holders */
     bool is_lost;                /* broker_books_lost() */
-    struct unclaimed *unclaimed; /* of the last sample, only while is_lost */
+    struct unclaimed *unclaimed; /* of the last sample */
     size_t n_unclaimed, n_unclaimed_max;
-    bool is_queue_due;         /* the queue must be looked at */
-    bool is_moved;             /* places or reasons changed since they were told */
-    bool is_deadlock_due;      /* a wait began, or bytes moved, since deadlocks were looked for */
-    uint64_t next_expiry_usec; /* of a lease; UINT64_MAX: none; never too late */
-    uint64_t next_sweep_usec;  /* places to be told, UINT64_MAX: none */
-    uint32_t sweep_at;         /* place from which on */
-    bool is_sweep_late;        /* a place changed behind its back: sweep again */
+    bool can_search;            /* broker_search_as() */
+    uid_t search_uid;           /* 0: for the processes of every user */
+    bool is_queue_due;          /* the queue must be looked at */
+    bool is_moved;              /* places or reasons changed since they were told */
+    bool is_deadlock_due;       /* a wait began, or bytes moved, since deadlocks were looked for */
+    uint64_t next_expiry_usec;  /* of a lease; UINT64_MAX: none; never too late */
+    uint64_t next_sweep_usec;   /* places to be told, UINT64_MAX: none */
+    uint64_t next_reserve_usec; /* a waiter begins or ends to reserve; UINT64_MAX: none */
+    uint32_t sweep_at;          /* place from which on */
+    bool is_sweep_late;         /* a place changed behind its back: sweep again */
 };
 
 #define SWEEP_USEC UINT64_C(1000000) /* between two parts of a sweep */
+
+/* Whether waits may have become a deadlock: only a process that holds and waits can be in one. */
+static inline bool broker_is_deadlock_due(const struct broker *broker) {
+    return broker->is_deadlock_due && !list_is_empty(&broker->hold_wait);
+}
 
 /* ---- Processes, users, books, lookups ---- */
 
@@ -210,13 +221,15 @@ struct proc *proc_get(struct broker *broker, const struct process_id *process); 
 struct proc *proc_find(const struct broker *broker, const struct process_id *process);
 void proc_put(struct broker *broker, struct proc *proc); /* frees it if it is of no use */
 /*
- * To be called when it began to own, hold or wait. `has_more`: other waiters may depend on it now.
+ * Call when it began to own, hold or wait. `has_more`: other waiters may depend on it now.
  */
 void proc_note_hold_wait(struct broker *broker, struct proc *proc, bool has_more);
 struct user *user_get(struct broker *broker, uid_t uid, gid_t gid);
 void user_put(struct broker *broker, struct user *user);
 void user_judge(struct broker *broker, struct user *user); /* find its rules anew */
-int user_set_groups(struct broker *broker, struct user *user, const struct broker_peer *peer);
+/* What the peer says of it: its groups, with the rules of these, and what it spent. */
+int user_set_peer(struct broker *broker, struct user *user, const struct broker_peer *peer);
+bool user_is_spent(const struct user *user); /* its byte·seconds are used up */
 struct book *broker_get_book(struct broker *broker,
                              const struct gpuid *id); /* -E2BIG, ENOMEM: NULL */
 struct book *broker_find_book(const struct broker *broker, const struct gpuid *id);
@@ -237,7 +250,11 @@ void holder_set(struct broker *broker, struct holder *holder, unsigned share,
 /* The one reason to end that evicts no process: the user released it. */
 #define LEASE_RELEASED "released by its user"
 
-struct lease *lease_new(struct broker *broker, uint32_t n_shares); /* id and all else unset */
+/* Among the leases, and in no book yet: mode, priority and shares are to be set. NULL: ENOMEM. */
+struct lease *lease_new(struct broker *broker, uint64_t id, struct user *user, uint32_t n_shares);
+/* From now on, for so long at most; this process keeps it. */
+void lease_begin(struct broker *broker, struct lease *lease, struct proc *owner,
+                 uint64_t life_usec);
 void lease_gone(struct broker *broker, struct lease *lease, const char *why);
 struct holder *holder_new(struct broker *broker, struct lease *lease,
                           const struct process_id *process);
@@ -255,71 +272,102 @@ struct releasing *releasing_find(const struct broker *broker, uint64_t lease,
 void releasing_enter(struct broker *broker, struct releasing *releasing); /* its parts are set */
 void releasing_free(struct broker *broker,
                     struct releasing *releasing); /* accepts NULL; out of the books too */
-/* One struct releasing for a process and lease: takes over what `former` has, and frees it. */
+/* Merge into one struct releasing per process and lease: takes over what `former` has, and frees
+ * it. */
 void releasing_merge(struct broker *broker, struct releasing *releasing, struct releasing *former);
 void releasing_lower(struct broker *broker, struct releasing *releasing, uint32_t part,
                      uint64_t bytes);
 
 /* ---- Waiters (queue.c) ---- */
 
-/* Into the queue; its claim, or its growth, is set. */
-int queue_enter(struct broker *broker, struct waiter *waiter);
-void queue_leave(struct broker *broker, struct waiter *waiter);  /* out of everything */
+/*
+ * Into the queue, and out of it again where it is decided now, or may not wait. Its claim, or its
+ * growth, is set. -ENOMEM: it is freed.
+ */
+int queue_submit(struct broker *broker, struct waiter *waiter, struct moment now,
+                 struct verdict *ret);
+void queue_leave(struct broker *broker, struct waiter *waiter);  /* leaves every list */
 void queue_rejoin(struct broker *broker, struct waiter *waiter); /* the queue, after a recall */
 uint32_t queue_position(const struct broker *broker, const struct waiter *waiter);
 void acquire_reason(const struct broker *broker, const struct waiter *waiter, char *text,
                     size_t size);
 
-/* Its verdict is there: tells, notes, frees. `verdict` may be the waiter's own answer. */
-void queue_answer(struct broker *broker, struct waiter *waiter, const struct verdict *verdict);
+/*
+ * The waiter has its verdict: record that, and free the waiter. True if the call that made the
+ * waiter still runs, and returns the verdict; otherwise the sink was told.
+ */
+bool queue_answer(struct broker *broker, struct waiter *waiter, const struct verdict *verdict);
+/* The same for a waiter whose call has returned. */
 void queue_deny(struct broker *broker, struct waiter *waiter, enum refusal refusal,
                 const struct book *book, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 
-/* Waiters that the user's quota stopped compete again; so do all that sleep. */
+/* Waiters that the user's quota stopped compete again; so do all that wait for hours or health. */
 void queue_unpark_user(struct broker *broker, struct user *user);
 void queue_wake(struct broker *broker);
 
-/* The user has more than before: its waiters that are over the quota now keep nothing back. */
+/* The user has more than before: its waiters that are over the quota now reserve nothing. */
 void queue_settle_user(struct broker *broker, struct user *user);
 
-/* Its own user, hours or health stop it: it leaves the competition. `why` is set. */
+/* Its own user, hours or health stop it: it no longer competes. `why` is set. */
 void queue_park(struct broker *broker, struct waiter *waiter);
 
-/* It is to be looked at in the next round, whatever happened to its devices. */
+/* Consider it in the next cycle, whatever happened to its devices. */
 void queue_refresh(struct broker *broker, struct waiter *waiter);
 struct queue_place queue_place_of(const struct waiter *waiter);
 bool queue_place_before(struct queue_place a, struct queue_place b);
 
-/* More may be had of a device than before; of every device. */
+/* A device, or every device, may have more to give than before. */
 void queue_touch(struct broker *broker, unsigned slot);
 void queue_touch_all(struct broker *broker);
 
-/* Bytes changed hands: a waiter that only the banker's rule stops may be met now. */
+/* Bytes changed hands: a waiter that only the banker's rule stops may be served now. */
 void queue_note_bankers(struct broker *broker);
 /* The user has less than before. */
 void queue_note_freed(struct broker *broker, struct user *user);
 
-/* Every claim anew: devices or rules changed. */
+/* Measure every claim again: devices or rules changed. */
 int queue_review(struct broker *broker);
 
 /* The priority of its lease changed. */
 void queue_reorder(struct broker *broker, struct waiter *waiter, int32_t priority);
 
-/* The place in the order of a waiter that comes now. */
+/* The key in the order of a waiter that comes now. */
 int64_t queue_key(const struct broker *broker, uint64_t since_usec, int32_t priority);
 
-/* What a waiter with this key and claim would find on each device of it, as the queue stands. */
-void schedule_left(struct broker *broker, int64_t key, const struct claim *claim,
-                   uint64_t ret_left[static BOOKS_MAX]);
+/* ---- Reservations (reservation.c) ---- */
 
-/* Grant whatever can be granted (schedule.c). */
-void schedule_run(struct broker *broker, struct moment now);
+/*
+ * What a waiter that does not fit keeps back from a user on a device; false: nothing, now. `from`
+ * NULL: from all other users.
+ */
+bool reservation_find(const struct broker *broker, const struct waiter *waiter, unsigned slot,
+                      const struct user *from, uint64_t *ret);
+/* Whether a waiter before this place keeps something back there from its own user alone. */
+bool reservation_is_private(const struct broker *broker, const struct user *user, unsigned slot,
+                            struct queue_place before);
+void reservation_begin(struct broker *broker, const struct waiter *waiter); /* it begins to wait */
+/* The user has more on a device than before: its waiters may reserve nothing there any more. */
+void reservation_note_taken(struct broker *broker, const struct user *user, unsigned slot);
+void reservation_run(struct broker *broker); /* what is due by time */
+
+/* ---- Schedule (schedule.c) ---- */
+
+/* What a waiter of this user with this key and claim would find on each of its devices, with the
+ * queue as it is. */
+void schedule_left(struct broker *broker, const struct user *user, int64_t key,
+                   const struct claim *claim, uint64_t ret_left[static BOOKS_MAX]);
+
+/*
+ * Grant whatever can be granted (schedule.c). `ret`: the verdict of the waiter that is asking,
+ * where it has one now; else untouched. NULL where none is asking.
+ */
+void schedule_run(struct broker *broker, struct moment now, struct verdict *ret);
 struct schedule *schedule_new(void); /* for free(); NULL: no memory */
 
-/* What stands in the way of a claim, or where it would go; nothing is granted (fit.c). */
+/* What stops a claim, or where it would go; nothing is granted (fit.c). */
 struct fit {
-    enum why why;
+    enum wait_reason why;
     int blocked;   /* slot */
     bool is_spent; /* the user's byte·seconds are used up: deny */
     uint16_t until_minute;
@@ -341,41 +389,72 @@ bool fit_quota_reaches(const struct user *user, const struct claim *claim);
 
 struct growth_fit {
     bool fits;
-    enum why why;        /* it does not */
-    bool is_over_limit;  /* of the lease */
-    bool is_spent;       /* the user's byte·seconds are used up */
-    uint64_t rise_bytes; /* of the lease's charge */
+    enum wait_reason why; /* it does not */
+    bool is_over_limit;   /* of the lease */
+    bool is_spent;        /* the user's byte·seconds are used up */
+    uint64_t rise_bytes;  /* of the lease's charge */
 };
 void growth_fit(struct broker *broker, const struct holder *holder, unsigned share, uint64_t bytes,
                 uint64_t free_bytes, struct growth_fit *ret);
-void growth_take(struct broker *broker, struct holder *holder, unsigned share, uint64_t bytes,
-                 struct verdict *ret);
 uint64_t growth_rise(const struct waiter *waiter); /* of the lease's charge, were it granted */
 
-/* A sibling gave back, or said that it cannot: try the waiters of the same lease again. */
+/* Another process gave back, or said that it cannot: try the waiters of the same lease again. */
 void growth_retry_siblings(struct broker *broker, struct lease *lease, unsigned share);
 
-/* ---- Grants (acquire.c) ---- */
+/* ---- Grants (grant.c) ---- */
+
+struct grant {
+    struct lease *lease;
+    const struct waiter *waiter;    /* that asked for it; NULL: none */
+    struct book *const *books;      /* of the shares of a lease that is in none yet; NULL */
+    pid_t rebuilt_by;               /* the process from whose memory it is rebuilt; 0: it is not */
+    struct holder *holder;          /* whose bytes they are; NULL: no process's yet */
+    unsigned first, n_declared;     /* shares of which it declares from now on … */
+    const uint64_t *declared_bytes; /* … so much; one for each of n_declared */
+};
+
+/* The lease that a waiter asked for, where it fits. -ENOMEM: nothing happened. */
+int grant_request(struct broker *broker, const struct waiter *waiter, const struct fit *fit,
+                  struct verdict *ret);
+/* Growth that fits, of a waiter or (NULL) at once. */
+void grant_growth(struct broker *broker, struct holder *holder, unsigned share, uint64_t bytes,
+                  const struct waiter *waiter, struct verdict *ret);
+/*
+ * The daemon ended between the record of a grant and its reply: a client that asks the same again
+ * gets that lease. False: there is none.
+ */
+bool grant_again(struct broker *broker, const struct broker_peer *peer,
+                 const struct request *request, struct verdict *ret);
+/* A lease that was made from what this process holds. */
+void grant_rebuilt(struct broker *broker, struct lease *lease, struct book *const *books, pid_t pid,
+                   struct verdict *ret);
+/* What a process that attaches has: so much of each share; NULL: as before. */
+void grant_attached(struct broker *broker, struct holder *holder, const uint64_t *declared_bytes,
+                    struct verdict *ret);
+
+/* ---- Requests (acquire.c) ---- */
 
 /* Take the place that the same process had before a restart, if it asks the same. */
 bool acquire_recovered_place(struct broker *broker, struct waiter *waiter);
 
-/* What no wait would change; 0, or < 0 with a verdict that denies, or -ENOMEM. */
+/* What waiting would not change; 0, or < 0 with a verdict that denies, or -ENOMEM. */
 int acquire_judge(const struct broker *broker, const struct user *user,
                   const struct request *request, struct claim **ret_claim, struct verdict *ret);
-int acquire_grant(struct broker *broker, struct waiter *waiter, const struct fit *fit,
-                  struct verdict *ret);
 
 /* ---- The two rules against deadlock ---- */
 
-/* Whether the lease could still reach its maximum, were its charge so much higher (bankers.c). */
+/* Whether the lease could still reach its maximum if its charge were this much higher
+ * (bankers.c). */
 bool bankers_keeps(struct broker *broker, const struct lease *lease, unsigned share,
                    uint64_t rise_bytes);
 /* The same for a lease that is not there yet. */
 bool bankers_admits(struct broker *broker, const struct option *const *options, uint32_t n_options);
 
-/* Waits that can never end: each gets its victim (deadlock.c). */
-void deadlock_resolve(struct broker *broker);
+/*
+ * Find waits that can never end, and give up one wait of each deadlock (deadlock.c). `ret` as of
+ * schedule_run().
+ */
+void deadlock_resolve(struct broker *broker, struct verdict *ret);
 
 /* ---- Keeping (emit.c) ---- */
 void emit_lease(struct broker *broker, const struct lease *lease);
@@ -395,6 +474,9 @@ void emit_event(struct broker *broker, const char *kind, const struct lease *lea
 /* The lease's charge on a device changed; `has_left`: it is none any more. */
 void emit_charge(struct broker *broker, const struct lease *lease, const struct share *share,
                  bool has_left);
+void emit_charges(struct broker *broker, const struct lease *lease); /* on each of its devices */
+/* Its charges, its records, and what is told of it. */
+void emit_grant(struct broker *broker, const struct grant *grant, const struct verdict *verdict);
 void emit_cancelled(struct broker *broker, const struct waiter *waiter);
 void emit_verdict(struct broker *broker, const struct user *user, pid_t pid, bool is_growth,
                   const struct verdict *verdict, uint64_t waited_usec);

@@ -73,6 +73,9 @@ static int check_lease(const struct broker *broker, const struct lease *lease, s
         }
         if (held != share->held_bytes || seen != share->seen_bytes)
             return WRONG("lease %llu sums up what it holds on %s wrongly", id, share->book->name);
+        if (share->is_exclusive != (lease->mode == LEASE_EXCLUSIVE) ||
+            share->declares_max != lease->declares_max)
+            return WRONG("lease %llu has a share of another kind on %s", id, share->book->name);
         if (share->guaranteed_bytes > share->limit_bytes)
             return WRONG("lease %llu is guaranteed more than its limit", id);
         sums->leased[slot] += held > share->guaranteed_bytes ? held : share->guaranteed_bytes;
@@ -138,7 +141,7 @@ static int check_waiter(const struct broker *broker, const struct waiter *waiter
     }
     if ((waiter->holder != NULL) == (waiter->request != NULL))
         return WRONG("waiter %llu wants both growth and a lease, or neither", id);
-    if (waiter->answer)
+    if (waiter->is_asking)
         return WRONG("waiter %llu has a caller that has left", id);
     if (waiter->is_active && waiter->holder)
         sums->n_growths[share->book->slot]++;

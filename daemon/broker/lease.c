@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Holders come and go, leases end.
+ * Attaching and detaching holders, and ending leases.
  *
- * A lease is gone when no process is left in it. With a scope, its cgroup says so (broker_vacated).
- * Without one, its holders and the process that acquired it must be gone, and then the processes
- * that the job left behind, one after the other (broker_sink.seek_survivor). A lease that is told
- * to end needs only its holders to go; where its job is evicted and has no scope, also the process
- * that acquired it.
+ * A lease ends when it has no process left. With a scope, its cgroup says so (broker_vacated).
+ * Without one, its holders and the process that acquired it must be gone, and then each process
+ * that the job left behind (broker_sink.orphaned). A lease that is told to end waits only for its
+ * holders and, if its job is evicted and has no scope, for the process that acquired it.
  */
 #include "daemon/broker/internal.h"
 
@@ -31,6 +30,10 @@ struct share *lease_share(struct lease *lease, const struct gpuid *device, unsig
     return NULL;
 }
 
+struct lease *broker_lease(const struct broker *broker, uint64_t id) {
+    return map_find(&broker->leases, id);
+}
+
 int32_t lease_priority(const struct lease *lease, const struct policy *policy) {
     return lease->idle_step >= 2 ? lease->priority - policy->idle_drop : lease->priority;
 }
@@ -50,7 +53,7 @@ void lease_enter(struct broker *broker, struct lease *lease, struct book *const 
         user->slot_bytes[slot] += books_charge(share);
         if (user->slot_leases[slot]++ == 0)
             user->n_slots++;
-        emit_charge(broker, lease, share, false);
+        reservation_note_taken(broker, user, slot);
     }
     user->n_leases++;
     if (lease->declares_max)
@@ -82,14 +85,33 @@ void lease_leave(struct broker *broker, struct lease *lease) {
 /* ---- Leases ------------------------------------------------------------------------------------
  */
 
-struct lease *lease_new(struct broker *broker, uint32_t n_shares) {
+struct lease *lease_new(struct broker *broker, uint64_t id, struct user *user, uint32_t n_shares) {
     struct lease *lease = calloc(1, sizeof(*lease) + n_shares * sizeof(struct share));
 
-    if (!lease)
+    if (!lease || map_put(&broker->leases, id, lease) < 0) {
+        free(lease);
         return NULL;
+    }
+    broker->next_lease = MAX(broker->next_lease, id + 1);
+    lease->id = id;
+    lease->user = user;
+    lease->uid = user->uid;
+    lease->gid = user->gid;
     lease->n_shares = n_shares;
     list_init(&lease->holders);
     return lease;
+}
+
+void lease_begin(struct broker *broker, struct lease *lease, struct proc *owner,
+                 uint64_t life_usec) {
+    lease->created_usec = broker->now_usec;
+    if (life_usec != UNITS_FOREVER) {
+        lease->expires_usec = units_add(broker->now_usec, life_usec);
+        broker->next_expiry_usec = MIN(broker->next_expiry_usec, lease->expires_usec);
+    }
+    lease->owner = owner;
+    list_append(&owner->leases, &lease->in_owner);
+    proc_note_hold_wait(broker, owner, true);
 }
 
 void lease_gone(struct broker *broker, struct lease *lease, const char *why) {
@@ -114,7 +136,8 @@ void lease_gone(struct broker *broker, struct lease *lease, const char *why) {
     list_remove(&lease->in_owner);
     list_remove(&lease->in_unheard);
     /*
-     * It may end before the process that acquired it: its scope is empty, and gpuctl still there.
+     * The lease may end before the process that acquired it: its scope is empty while gpuctl still
+     * runs.
      */
     if (owner && !releasing_find(broker, lease->id, &owner->process))
         emit_holder_gone(broker, lease->id, &owner->process);
@@ -137,7 +160,10 @@ void broker_inherit(struct broker *broker, uint64_t id, const struct process_id 
     struct proc *proc = NULL;
 
     broker->now_usec = now.usec;
-    if (!lease || lease->is_ending || !is_vacant(lease))
+    if (!lease)
+        return;
+    lease->is_orphaned = false;
+    if (lease->is_ending || !is_vacant(lease))
         return;
     if (survivor)
         proc = proc_get(broker, survivor);
@@ -148,23 +174,39 @@ void broker_inherit(struct broker *broker, uint64_t id, const struct process_id 
     lease->owner = proc;
     list_append(&proc->leases, &lease->in_owner);
     proc_note_hold_wait(broker, proc, true);
-    /* Both stand under one key; the end of the releasing bytes records the owner. */
+    /* Both records have the same key; the end of the releasing bytes records the owner. */
     if (!releasing_find(broker, lease->id, survivor))
         emit_owner(broker, lease);
+}
+
+void broker_search_as(struct broker *broker, uid_t uid) {
+    broker->can_search = true;
+    broker->search_uid = uid;
+}
+
+/* The lease's known processes are gone: it ends, unless its job may have left one that a search can
+ * find. */
+static void lease_orphan(struct broker *broker, struct lease *lease) {
+    if (!broker->can_search || (broker->search_uid != 0 && broker->search_uid != lease->uid)) {
+        lease_gone(broker, lease, "its last process is gone");
+        return;
+    }
+    lease->is_orphaned = true;
+    if (broker->sink.orphaned)
+        broker->sink.orphaned(broker->sink.userdata, lease);
 }
 
 void lease_end_if_empty(struct broker *broker, struct lease *lease) {
     if (lease->n_holders > 0)
         return;
-    /* Its job may use the device at any moment: the job ends before another lease gets the bytes.
+    /* The job may use the device at any moment, so it must end before another lease gets the bytes.
      */
     if (lease->is_ending && (lease->cgroup[0] || (lease->evicts && lease->owner)))
         return;
     if (lease->is_ending)
         lease_gone(broker, lease, lease->reason);
-    else if (is_vacant(lease) && (!broker->sink.seek_survivor ||
-                                  !broker->sink.seek_survivor(broker->sink.userdata, lease)))
-        lease_gone(broker, lease, "its last process is gone");
+    else if (is_vacant(lease))
+        lease_orphan(broker, lease);
 }
 
 void lease_end(struct broker *broker, struct lease *lease, const char *reason, bool evicts) {
@@ -225,7 +267,7 @@ void broker_release(struct broker *broker, const struct broker_peer *peer, uint6
         snprintf(reason, sizeof(reason), "released by uid %u, an administrator",
                  (unsigned)peer->uid);
 
-    /* A holder that releases the lease and holds nothing need not be waited for. */
+    /* The lease need not wait for a holder that releases it and holds nothing. */
     holder = holder_find(lease, &peer->process);
     if (holder && !lease->is_ending) {
         bool is_empty = true;
@@ -235,7 +277,7 @@ void broker_release(struct broker *broker, const struct broker_peer *peer, uint6
         if (is_empty)
             holder_gone(broker, holder, false);
     }
-    /* Nor the process that acquired it, where that was told to go. */
+    /* Nor need the process that acquired it, if it was told to end. */
     if (lease->is_ending && lease->owner && lease->n_holders == 0 &&
         process_id_equal(&lease->owner->process, &peer->process)) {
         lease_gone(broker, lease, lease->reason);
@@ -275,7 +317,7 @@ int broker_confined(struct broker *broker, uint64_t id, const char *scope, const
         memset(lease->cgroup, 0, sizeof(lease->cgroup));
         strcpy(lease->cgroup, cgroup);
         if (cgroup[0] && map_put_text(&broker->cgroups, lease->cgroup, lease) < 0) {
-            /* There was room for the old one a moment ago. */
+            /* This uses the room of the entry that was just removed, so it cannot fail. */
             memcpy(lease->cgroup, path, sizeof(path));
             if (path[0] && map_put_text(&broker->cgroups, lease->cgroup, lease) < 0)
                 lease->cgroup[0] = '\0';
@@ -356,4 +398,18 @@ const struct process_id *broker_owner(const struct lease *lease) {
     if (!lease->owner || holder_find(lease, &lease->owner->process))
         return NULL;
     return &lease->owner->process;
+}
+
+int broker_visible_devices(const struct lease *lease, char *text, size_t size) {
+    size_t length = 0;
+
+    if (size > 0)
+        text[0] = '\0';
+    for (uint32_t i = 0; i < lease->n_shares; i++) {
+        int n = snprintf(length < size ? text + length : NULL, length < size ? size - length : 0,
+                         "%s%s", i ? "," : "", lease->shares[i].book->name);
+
+        length += (size_t)n;
+    }
+    return (int)length;
 }

@@ -63,6 +63,7 @@ struct lease {
     bool has_token;
     uint8_t idle_step;  /* 0 none, 1 told, 2 priority dropped, 3 ended */
     bool is_unanswered; /* the grant may not have reached the client */
+    bool is_orphaned;   /* broker_inherit() will say whether a process of its job is left */
     uint8_t token[RECORD_DIGEST_SIZE];
     uint8_t digest[RECORD_DIGEST_SIZE]; /* of what was asked, while is_unanswered */
     int32_t priority;                   /* as granted */
@@ -83,7 +84,8 @@ struct lease {
     uint32_t n_holders;
     uint32_t n_growths;     /* of them wait for growth */
     uint64_t mark;          /* of bankers.c and deadlock.c */
-    bool is_busy, is_vague; /* while a sample is read: computes; some process does not say */
+    bool is_busy, is_vague; /* while a sample is read: computes; the driver does not say for some
+                               process */
     uint32_t n_shares;
     struct share shares[];
 };
@@ -91,5 +93,6 @@ struct lease {
 /* The share on a device, NULL if it has none; `ret_i` (may be NULL) is its place. */
 struct share *lease_share(struct lease *lease, const struct gpuid *device, unsigned *ret_i);
 
-/* What the queue and the victim's choice use: as granted, less what the idle ladder takes off. */
+/* The priority that the queue and the choice of a victim use: as granted, minus what the idle
+ * ladder takes off. */
 int32_t lease_priority(const struct lease *lease, const struct policy *policy);

@@ -5,36 +5,10 @@
 #include <string.h>
 #include <strings.h>
 
-const char *policy_lease_mode_name(enum lease_mode mode) {
-    static const char *const names[] = {
-        [LEASE_FRACTION] = "fraction",
-        [LEASE_GROW] = "grow",
-        [LEASE_FIXED] = "fixed",
-        [LEASE_EXCLUSIVE] = "exclusive",
-    };
-
-    return names[mode];
-}
-
-const char *policy_choice_name(enum choice choice) {
-    static const char *const names[] = {
-        [CHOICE_PACK] = "pack",
-        [CHOICE_SPREAD] = "spread",
-        [CHOICE_LINKS] = "links",
-    };
-
-    return names[choice];
-}
+const char *const policy_require_words[] = { WORDS_OF(REQUIRES) };
 
 const char *policy_require_name(enum require require) {
-    static const char *const names[] = {
-        [REQUIRE_NONE] = "none",
-        [REQUIRE_GUARD] = "guard",
-        [REQUIRE_SCOPE] = "scope",
-        [REQUIRE_DRIVER] = "driver",
-    };
-
-    return names[require];
+    return policy_require_words[require];
 }
 
 uint32_t policy_require_tiers(enum require require) {
@@ -45,6 +19,7 @@ void policy_init(struct policy *policy) {
     *policy = (struct policy){
         .require = REQUIRE_GUARD,
         .age_usec = UINT64_C(600) * 1000000,
+        .reserve_usec = UINT64_C(1800) * 1000000,
         .grace_usec = UINT64_C(10) * 1000000,
         .ending_usec = UINT64_C(30) * 1000000,
         .recall_usec = UINT64_C(1000000),
@@ -79,7 +54,7 @@ void policy_done(struct policy *policy) {
     policy_init(policy);
 }
 
-/* Members that `from` sets and `rules` does not have yet. */
+/* Take the members that `from` sets and `rules` does not have yet. */
 static void rules_fill(struct policy_rules *rules, const struct policy_rules *from) {
     uint32_t missing = from->has & ~rules->has;
 
@@ -220,6 +195,14 @@ enum require policy_strongest(const struct policy *policy) {
         if (policy->devices[i].has_require)
             strongest = MAX(strongest, policy->devices[i].require);
     return strongest;
+}
+
+bool policy_has_spending(const struct policy *policy) {
+    bool has = policy->defaults.has & POLICY_HAS(quota_byte_seconds);
+
+    for (size_t i = 0; i < policy->n_sections; i++)
+        has |= policy->sections[i].rules.has & POLICY_HAS(quota_byte_seconds);
+    return has;
 }
 
 static bool window_allows(const struct policy_hours *hours, uid_t uid, const gid_t *gids,

@@ -3,10 +3,10 @@
 /*
  * Policy: what the administrator allows each user, as plain values.
  *
- * Made whole by daemon/config from its files, or by a test by hand; never changed afterwards: a
- * reload makes another one and the broker swaps them (broker_policy_set). Pure: no clock, no user
- * database; names are uids and gids already. What only concerns the watch over processes without a
- * lease, sockets or files stands in the configuration, not here.
+ * Built by daemon/config from its files, or by a test; never changed afterwards: a reload makes
+ * another one and the broker swaps them (broker_policy_set). Pure: no clock, no user database;
+ * names are already uids and gids. What only concerns the watch over processes without a lease,
+ * sockets or files is in the configuration, not here.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,34 +16,21 @@
 #include "base/cleanup.h"
 #include "base/gpuid.h"
 #include "base/units.h"
-
-/* In the order of the interface file, and of record_lease.mode. */
-enum lease_mode {
-    LEASE_FRACTION,
-    LEASE_GROW,
-    LEASE_FIXED,
-    LEASE_EXCLUSIVE,
-};
-const char *policy_lease_mode_name(enum lease_mode mode); /* "fraction", … */
-
-/* How devices are chosen where a request names none. */
-enum choice {
-    CHOICE_PACK,   /* the fullest that still fits: keeps whole devices free */
-    CHOICE_SPREAD, /* the emptiest */
-    CHOICE_LINKS,  /* those with the fastest links between them, then as PACK */
-};
-const char *policy_choice_name(enum choice choice); /* "pack", … */
+#include "base/words.h"
 
 /*
  * The enforcement that a lease must have, weakest first; each includes those before it. The numbers
  * of the tiers are those of docs/enforcement.md.
  */
-enum require {
-    REQUIRE_NONE,
-    REQUIRE_GUARD,  /* tier 3, or tier 4 in a program that declares its memory itself */
-    REQUIRE_SCOPE,  /* tier 2 */
-    REQUIRE_DRIVER, /* tier 1 */
-};
+#define REQUIRES(X)                                                                                \
+    X(NONE, 0, "none")                                                                             \
+    X(GUARD, 1, "guard")   /* tier 3, or tier 4 in a program that declares its memory itself */    \
+    X(SCOPE, 2, "scope")   /* tier 2 */                                                            \
+    X(DRIVER, 3, "driver") /* tier 1 */
+#define X(name, value, word) REQUIRE_##name = value,
+enum require { REQUIRES(X) };
+#undef X
+extern const char *const policy_require_words[];
 const char *policy_require_name(enum require require); /* "none", … */
 uint32_t policy_require_tiers(
     enum require require); /* bit n: tier n, of those that Confine makes */
@@ -64,8 +51,8 @@ struct amount {
     }
 
 /*
- * A set of devices by name: UUID, beginning of one, bus id, or index in bus order, each NUL-ended.
- * A name that no device of the box has is no mistake: devices come and go.
+ * A set of devices by name: UUID or a prefix of one, bus id, or index in bus order, each
+ * NUL-terminated. A name that no device of the box has is no mistake: devices come and go.
  */
 struct policy_names {
     char **names; /* owned */
@@ -83,10 +70,12 @@ struct policy_names {
     X(uint64_t, quota_bytes, UNITS_FOREVER)          /* over all devices */                        \
     X(uint32_t, quota_permyriad, 10000)              /* of the usable bytes of each device */      \
     X(uint32_t, quota_devices, UINT32_MAX)           /* different devices */                       \
-    X(uint64_t, quota_byte_seconds, UNITS_FOREVER)   /* within quota_period_usec, by broker_sink.spent */ \
+    X(uint64_t, quota_byte_seconds, UNITS_FOREVER)   /* within quota_period_usec */                    \
     X(uint64_t, quota_period_usec, UINT64_C(30) * 24 * 3600 * 1000000)                             \
-    X(bool, small_leases, false)                     /* smaller than a context: denied otherwise */ \
+    X(bool, small_leases, false)                     /* may be smaller than a context; otherwise
+                                                        such a request is denied */ \
     X(uint32_t, max_leases, 64)                                                                    \
+    X(uint32_t, grants_per_minute, 600)              /* leases; as many at once */                 \
     X(uint32_t, max_waiting, 64)                     /* requests in the queue */                        \
     X(int32_t, priority, 0)                          /* of a request that gives none */            \
     X(int32_t, priority_max, POLICY_PRIORITY_UNSET)  /* that may be asked for; unset: `priority` */ \
@@ -137,9 +126,9 @@ struct policy_section {
 };
 
 /*
- * Hours in which a device is kept: for the users and groups named or, where none is, for exclusive
+ * Hours in which a device is reserved for the users and groups named or, if none is, for exclusive
  * leases. Only new leases are concerned. Minutes are of the local week, Monday 0:00 is 0, from ≤ m
- * < to; a window over the end of the week is two.
+ * < to; a window across the end of the week is two windows.
  */
 #define POLICY_WEEK_MINUTES (7 * 24 * 60)
 struct policy_hours {
@@ -149,7 +138,7 @@ struct policy_hours {
     gid_t *gids; /* owned */
 };
 
-/* What holds for a device. Several may fit one device: the last that sets something counts. */
+/* Rules for a device. Several may apply to one device: the last that sets something counts. */
 struct policy_device {
     struct policy_names devices;
     bool has_reserve;
@@ -167,13 +156,15 @@ struct policy {
     size_t n_devices;
     struct policy_device *devices; /* owned */
 
-    enum require require; /* where no rule says: guard, in locked mode scope */
-    uint64_t age_usec;    /* a step of priority is worth so long a wait; default 10 min */
-    uint64_t grace_usec;  /* after a restart; default 10 s */
-    uint64_t ending_usec; /* from being told to end until processes are ended; default 30 s */
-    uint64_t recall_usec; /* to answer a recall; default 1 s */
-    uint64_t gone_usec;   /* bytes that no process has count as releasing so long at most; 30 s */
-    int32_t idle_drop;    /* by how much the priority of an idle lease drops; default 10 */
+    enum require require;  /* where no rule says: guard, in locked mode scope */
+    uint64_t age_usec;     /* a step of priority is worth so long a wait; default 10 min */
+    uint64_t reserve_usec; /* for so long a waiter keeps memory back, then at times; > 0;
+                              default 30 min */
+    uint64_t grace_usec;   /* after a restart; default 10 s */
+    uint64_t ending_usec;  /* from being told to end until processes are ended; default 30 s */
+    uint64_t recall_usec;  /* to answer a recall; default 1 s */
+    uint64_t gone_usec;    /* how long bytes that no process has may count as releasing; 30 s */
+    int32_t idle_drop;     /* by how much the priority of an idle lease drops; default 10 */
 };
 
 /* The defaults above and no sections. */
@@ -182,13 +173,13 @@ void policy_done(struct policy *policy);
 void policy_names_done(struct policy_names *names);
 
 /*
- * The rules for a user: each member from the user's section, else from the first section of one of
- * its groups that sets it, else from the defaults. `ret` borrows from `policy`.
+ * The rules for a user: each member from the user's section; otherwise from the first section of
+ * one of its groups that sets it; otherwise from the defaults. `ret` borrows from `policy`.
  */
 void policy_rules_for(struct policy_rules *ret, const struct policy *policy, uid_t uid,
                       const gid_t *gids, size_t n_gids);
 
-/* A device as names see it. */
+/* The names of a device. */
 struct policy_face {
     struct gpuid id;
     struct pci_id pci;
@@ -213,9 +204,12 @@ enum require policy_require(const struct policy *policy, const struct policy_fac
 /* The strongest requirement that any rule of the policy makes. */
 enum require policy_strongest(const struct policy *policy);
 
+/* Whether any user has a quota of byte·seconds. */
+bool policy_has_spending(const struct policy *policy);
+
 /*
  * Whether a new lease may be made at this minute of the week; `ret_until` (may be NULL) is the
- * minute at which a window that refuses it ends.
+ * minute at which the window that refuses it ends.
  */
 bool policy_hours_allow(const struct policy *policy, const struct policy_face *face,
                         uint16_t week_minute, uid_t uid, const gid_t *gids, size_t n_gids,

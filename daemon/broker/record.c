@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One walk over the members of a record serves both directions, so that what is written is what is
- * read: each step moves one value between the struct and the bytes. Numbers are little-endian,
- * a flag is one byte, a text its length (two bytes) and its bytes, a list its length (one byte) and
- * its entries. Reading trusts nothing: a step that would leave the bytes or break a bound sets
+ * One walk over the members of a record serves both directions, so that reading matches writing:
+ * each step moves one value between the struct and the bytes. Numbers are little-endian, a flag is
+ * one byte, a text is its length (two bytes) and its bytes, a list is its length (one byte) and its
+ * entries. Reading trusts nothing: a step that would leave the bytes or break a bound sets
  * `is_bad`, and every later step then does nothing.
  */
 #include "daemon/broker/record.h"
@@ -12,14 +12,14 @@
 #include <errno.h>
 #include <string.h>
 
-struct walk {
+struct record_walk {
     uint8_t *bytes; /* const when reading */
     size_t size, at;
     bool is_reading;
     bool is_bad;
 };
 
-static bool step(struct walk *w, void *value, size_t size) {
+static bool step(struct record_walk *w, void *value, size_t size) {
     if (w->is_bad || w->size - w->at < size) {
         assert(w->is_reading);
         w->is_bad = true;
@@ -33,7 +33,7 @@ static bool step(struct walk *w, void *value, size_t size) {
     return true;
 }
 
-static void number(struct walk *w, uint64_t *value, size_t size) {
+static void number(struct record_walk *w, uint64_t *value, size_t size) {
     uint8_t bytes[8];
 
     for (size_t i = 0; i < size; i++)
@@ -45,11 +45,11 @@ static void number(struct walk *w, uint64_t *value, size_t size) {
         *value |= (uint64_t)bytes[i] << 8 * i;
 }
 
-static void u64(struct walk *w, uint64_t *value) {
+static void u64(struct record_walk *w, uint64_t *value) {
     number(w, value, 8);
 }
 
-static void u32(struct walk *w, uint32_t *value) {
+static void u32(struct record_walk *w, uint32_t *value) {
     uint64_t wide = *value;
 
     number(w, &wide, 4);
@@ -57,7 +57,7 @@ static void u32(struct walk *w, uint32_t *value) {
         *value = (uint32_t)wide;
 }
 
-static void i32(struct walk *w, int32_t *value) {
+static void i32(struct record_walk *w, int32_t *value) {
     uint32_t bits = (uint32_t)*value;
 
     u32(w, &bits);
@@ -65,13 +65,13 @@ static void i32(struct walk *w, int32_t *value) {
         *value = (int32_t)bits;
 }
 
-static void u8(struct walk *w, uint8_t *value, uint8_t max) {
+static void u8(struct record_walk *w, uint8_t *value, uint8_t max) {
     step(w, value, 1);
     if (w->is_reading && *value > max)
         w->is_bad = true;
 }
 
-static void flag(struct walk *w, bool *value) {
+static void flag(struct record_walk *w, bool *value) {
     uint8_t byte = *value;
 
     u8(w, &byte, 1);
@@ -79,20 +79,29 @@ static void flag(struct walk *w, bool *value) {
         *value = byte == 1;
 }
 
+/* From 0, as it was before the enum began at 1. */
+static void mode(struct record_walk *w, uint8_t *value) {
+    uint8_t byte = *value - 1;
+
+    u8(w, &byte, LEASE_EXCLUSIVE - 1);
+    if (w->is_reading)
+        *value = byte + 1;
+}
+
 /* Ids and pids begin at 1. */
-static void id(struct walk *w, uint64_t *value) {
+static void id(struct record_walk *w, uint64_t *value) {
     u64(w, value);
     if (w->is_reading && *value == 0)
         w->is_bad = true;
 }
 
-static void pid(struct walk *w, int32_t *value) {
+static void pid(struct record_walk *w, int32_t *value) {
     i32(w, value);
     if (w->is_reading && *value <= 0)
         w->is_bad = true;
 }
 
-static void text(struct walk *w, char *value, size_t capacity) {
+static void text(struct record_walk *w, char *value, size_t capacity) {
     uint64_t length = 0;
 
     if (!w->is_reading)
@@ -108,7 +117,7 @@ static void text(struct walk *w, char *value, size_t capacity) {
         w->is_bad = true;
 }
 
-static void count(struct walk *w, uint32_t *value) {
+static void count(struct record_walk *w, uint32_t *value) {
     uint8_t byte = (uint8_t)*value;
 
     assert(w->is_reading || *value <= RECORD_DEVICES_MAX);
@@ -117,7 +126,7 @@ static void count(struct walk *w, uint32_t *value) {
         *value = w->is_bad ? 0 : byte;
 }
 
-static void device_id(struct walk *w, struct gpuid *value) {
+static void device_id(struct record_walk *w, struct gpuid *value) {
     uint8_t kind = (uint8_t)value->kind;
 
     u8(w, &kind, GPUID_MIG_PATH);
@@ -128,7 +137,7 @@ static void device_id(struct walk *w, struct gpuid *value) {
     u32(w, &value->compute_instance);
 }
 
-static void meta(struct walk *w, struct record_meta *r) {
+static void meta(struct record_walk *w, struct record_meta *r) {
     step(w, r->boot_id, sizeof(r->boot_id));
     flag(w, &r->is_lost);
     u64(w, &r->next_lease);
@@ -137,19 +146,19 @@ static void meta(struct walk *w, struct record_meta *r) {
 }
 
 /*
- * The last members came after the first files: they stand there only where they say something, and
- * are not missed.
+ * The last members came after the first version of the file: they are written only if they say
+ * something, and may be missing.
  */
-static bool tail(struct walk *w, bool *is_there) {
+static bool tail(struct record_walk *w, bool *is_there) {
     if (w->is_reading)
         *is_there = !w->is_bad && w->at < w->size;
     return *is_there;
 }
 
-/* Stands for the errors that are known of where what follows them is there and they are not. */
+/* Stands for "no accepted errors" if the members after them are present. */
 #define NOT_ACCEPTED UINT64_MAX
 
-static void device(struct walk *w, struct record_device *r) {
+static void device(struct record_walk *w, struct record_device *r) {
     bool has_tail = r->has_accepted || r->has_place;
     uint64_t accepted = r->has_accepted ? r->accepted_uncorrected : NOT_ACCEPTED;
 
@@ -180,11 +189,11 @@ static void device(struct walk *w, struct record_device *r) {
     text(w, r->name, sizeof(r->name));
 }
 
-static void lease(struct walk *w, struct record_lease *r) {
+static void lease(struct record_walk *w, struct record_lease *r) {
     id(w, &r->id);
     u32(w, &r->uid);
     u32(w, &r->gid);
-    u8(w, &r->mode, 3);
+    mode(w, &r->mode);
     flag(w, &r->declares_max);
     flag(w, &r->ending);
     flag(w, &r->has_token);
@@ -210,7 +219,7 @@ static void lease(struct walk *w, struct record_lease *r) {
         step(w, r->digest, sizeof(r->digest));
 }
 
-static void holder(struct walk *w, struct record_holder *r) {
+static void holder(struct record_walk *w, struct record_holder *r) {
     id(w, &r->lease);
     pid(w, &r->pid);
     u32(w, &r->uid);
@@ -226,7 +235,7 @@ static void holder(struct walk *w, struct record_holder *r) {
     }
 }
 
-static void waiter(struct walk *w, struct record_waiter *r) {
+static void waiter(struct record_walk *w, struct record_waiter *r) {
     id(w, &r->id);
     u64(w, &r->order);
     pid(w, &r->pid);
@@ -241,7 +250,7 @@ static void waiter(struct walk *w, struct record_waiter *r) {
     text(w, r->asked, sizeof(r->asked));
 }
 
-static void whole(struct walk *w, struct record *record) {
+static void whole(struct record_walk *w, struct record *record) {
     uint8_t kind = (uint8_t)record->kind;
 
     u8(w, &kind, RECORD_WAITER_GONE);
@@ -279,7 +288,7 @@ static void whole(struct walk *w, struct record *record) {
 }
 
 size_t record_encode(const struct record *record, uint8_t bytes[static RECORD_SIZE_MAX]) {
-    struct walk w = { .bytes = bytes, .size = RECORD_SIZE_MAX };
+    struct record_walk w = { .bytes = bytes, .size = RECORD_SIZE_MAX };
 
     /* No step that writes bytes touches the record. */
     whole(&w, (struct record *)(uintptr_t)record);
@@ -288,7 +297,9 @@ size_t record_encode(const struct record *record, uint8_t bytes[static RECORD_SI
 }
 
 int record_decode(struct record *ret, const uint8_t *bytes, size_t size) {
-    struct walk w = { .bytes = (uint8_t *)(uintptr_t)bytes, .size = size, .is_reading = true };
+    struct record_walk w = { .bytes = (uint8_t *)(uintptr_t)bytes,
+                             .size = size,
+                             .is_reading = true };
 
     memset(ret, 0, sizeof(*ret));
     whole(&w, ret);

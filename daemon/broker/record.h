@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "base/gpuid.h"
+#include "base/words.h"
 
 #define RECORD_DEVICES_MAX 64  /* devices of a lease, as on the wire */
 #define RECORD_NAME_SIZE   128 /* each with its NUL; longer texts are cut before they come here */
@@ -37,13 +38,12 @@ enum record_kind {
 };
 
 /*
- * Once per log, at its head; daemon/state makes it. Ids are never given twice, not even those of
- * leases that ended: the next one is the larger of what stands here and one more than any id that
- * was read.
+ * Once per log, at its head; daemon/state makes it. Ids are never reused, not even those of leases
+ * that ended: the next one is the larger of the one here and one more than any id that was read.
  */
 struct record_meta {
     uint8_t boot_id[16];
-    bool is_lost; /* records went missing, and the books are not mended yet */
+    bool is_lost; /* records are missing, and the books are not rebuilt yet */
     uint64_t next_lease;
     uint64_t next_waiter;
     uint64_t next_order; /* of record_waiter.order */
@@ -58,7 +58,7 @@ struct record_device {
     uint64_t context_bytes; /* what a context was seen to cost; 0: not measured yet */
     char reason[RECORD_TEXT_SIZE]; /* why it is drained */
     bool has_accepted;
-    uint64_t accepted_uncorrected; /* ECC errors that are known of: only more of them are news */
+    uint64_t accepted_uncorrected; /* ECC errors that are known: only more than these are news */
     bool has_place;                /* a GPU that was seen; the rest says where and what it is */
     bool is_lost;                  /* it was not there when it was last looked for */
     struct pci_id pci;
@@ -76,7 +76,7 @@ struct record_share {
 struct record_lease {
     uint64_t id;
     uint32_t uid, gid; /* of the process that asked */
-    uint8_t mode; /* fraction, grow, fixed, exclusive: 0–3, the order of the interface file */
+    uint8_t mode;      /* enum lease_mode; in the file less 1 */
     bool declares_max; /* a `grow` lease that gave its maximum: the banker's rule counts on it */
     bool ending;       /* told to end, for `reason` */
     bool has_token;    /* `token` is the SHA-256 of the token; the token itself is nowhere */
@@ -120,7 +120,7 @@ struct record_holder {
 };
 
 /*
- * A place in the queue; key: `id`. The request itself died with its connection: the client asks
+ * A place in the queue; key: `id`. The request itself ended with its connection: the client asks
  * again, and gets this place back if process, uid and `digest` are the same.
  */
 struct record_waiter {
@@ -160,8 +160,8 @@ struct record {
 #define RECORD_SIZE_MAX 8192
 
 /*
- * The bytes of a record into `bytes`; returns how many. Cannot fail: arrays and texts longer than
- * their bounds are our own mistake.
+ * Write the bytes of a record into `bytes`; returns how many. Cannot fail: arrays and texts longer
+ * than their bounds are our own mistake.
  */
 size_t record_encode(const struct record *record, uint8_t bytes[static RECORD_SIZE_MAX]);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * After a restart: what was recorded is there again at once. Leases have their shares, holders are
- * absent until they come back (attach.c), bytes that were releasing still are, and places in the
- * queue are recovered waiters, for the processes that ask the same again.
+ * After a restart, everything that was recorded is restored at once. Leases have their shares,
+ * holders are absent until they come back (attach.c), bytes that were releasing still are, and
+ * places in the queue are recovered waiters, for processes that make the same request again.
  */
 #include "daemon/broker/internal.h"
 
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What may change in the life of a lease. */
+/* Update what may change during the life of a lease. */
 static void update_lease(struct broker *broker, struct lease *lease, const struct record_lease *r) {
     lease->is_ending = r->ending;
     lease->ending_usec = broker->now_usec;
@@ -45,7 +45,7 @@ static int restore_lease(struct broker *broker, const struct record_lease *r) {
     struct user *user;
     struct lease *lease = broker_lease(broker, r->id);
 
-    if (r->id == 0 || r->n_shares == 0 || r->n_shares > BOOKS_SHARES_MAX ||
+    if (r->id == 0 || r->n_shares == 0 || r->n_shares > BOOKS_SHARES_MAX || r->mode == 0 ||
         r->mode > LEASE_EXCLUSIVE)
         return -EBADMSG;
     if (lease) {
@@ -68,15 +68,11 @@ static int restore_lease(struct broker *broker, const struct record_lease *r) {
     user = user_get(broker, r->uid, r->gid);
     if (!user)
         return -ENOMEM;
-    lease = lease_new(broker, r->n_shares);
-    if (!lease || map_put(&broker->leases, r->id, lease) < 0) {
-        free(lease);
+    lease = lease_new(broker, r->id, user, r->n_shares);
+    if (!lease) {
         user_put(broker, user);
         return -ENOMEM;
     }
-    lease->id = r->id;
-    lease->user = user;
-    lease->uid = r->uid;
     lease->gid = r->gid;
     lease->mode = (enum lease_mode)r->mode;
     lease->declares_max = r->declares_max;
@@ -94,11 +90,11 @@ static int restore_lease(struct broker *broker, const struct record_lease *r) {
             .is_exclusive = r->mode == LEASE_EXCLUSIVE,
         };
     lease_enter(broker, lease, books);
-    broker->next_lease = MAX(broker->next_lease, r->id + 1);
+    emit_charges(broker, lease);
     return 0;
 }
 
-/* Whatever was said of this process and lease before counts no more. */
+/* Forget what earlier records said about this process and lease. */
 static void forget_holder(struct broker *broker, uint64_t id, const struct process_id *process) {
     struct lease *lease = broker_lease(broker, id);
     struct holder *holder = lease ? holder_find(lease, process) : NULL;
@@ -160,7 +156,7 @@ static int restore_holder(struct broker *broker, const struct record_holder *r) 
     proc = proc_get(broker, &process);
     if (!proc)
         return -ENOMEM;
-    /* The process that acquired it, else its first holder, keeps it as long as it lives. */
+    /* The process that acquired it, or otherwise its first holder, keeps it as long as it lives. */
     if (!lease->owner || r->attached_usec == 0) {
         struct proc *former = lease->owner;
 
@@ -255,10 +251,4 @@ int broker_restore(struct broker *broker, const struct record *record, struct mo
         return 0;
     }
     return -EBADMSG;
-}
-
-void broker_next_ids(const struct broker *broker, struct record_meta *ret) {
-    ret->next_lease = broker->next_lease;
-    ret->next_waiter = broker->next_waiter;
-    ret->next_order = broker->next_arrival;
 }

@@ -59,7 +59,7 @@ void releasing_free(struct broker *broker, struct releasing *releasing) {
             releasing_lower(broker, releasing, i, 0);
         list_remove(&releasing->in_broker);
         lease = broker_lease(broker, releasing->lease);
-        /* Both stand under one key. */
+        /* Both records have the same key. */
         if (lease && lease->owner && process_id_equal(&lease->owner->process, &releasing->process))
             emit_owner(broker, lease);
         else

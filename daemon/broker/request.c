@@ -56,7 +56,8 @@ struct request *request_copy(const struct request *request) {
     return copy;
 }
 
-/* Four lanes of FNV-1a with different seeds: only a process's own requests are told apart by it. */
+/* Four lanes of FNV-1a with different seeds: it only has to distinguish a process's own
+ * requests. */
 struct digest {
     uint64_t lanes[4];
 };
@@ -82,7 +83,7 @@ static void digest_text(struct digest *digest, const char *text) {
 }
 
 static void digest_amount(struct digest *digest, const struct amount *amount) {
-    digest_number(digest, amount->mode);
+    digest_number(digest, amount->mode - 1); /* as ever: it is in the state of older daemons */
     digest_number(digest, amount->permyriad);
     digest_number(digest, amount->bytes);
     digest_number(digest, amount->min_bytes);
@@ -118,7 +119,7 @@ void request_digest(const struct request *request, uint8_t ret[static RECORD_DIG
     digest_number(&digest, request->n_devices);
     for (size_t i = 0; i < request->n_devices; i++)
         digest_text(&digest, request->devices[i]);
-    digest_number(&digest, request->has_choose ? request->choose + 1u : 0);
+    digest_number(&digest, request->has_choose ? request->choose : 0);
     digest_text(&digest, request->visible_devices);
     digest_text(&digest, request->device_order);
     digest_number(&digest, request->has_priority);
@@ -213,7 +214,7 @@ static int check_amount(struct verdict *verdict, const struct amount *amount) {
     return verdict_refuse(verdict, REFUSAL_DENIED, NULL, "no such mode of a lease");
 }
 
-/* Why no device could ever give an amount. */
+/* Why no device can ever give an amount. */
 enum lack {
     LACK_MEMORY,
     LACK_QUOTA,
@@ -221,9 +222,9 @@ enum lack {
 };
 
 /*
- * What an amount is on a device. The smallest guarantee is a context, or a granule where its cost
- * is not known: a job that is admitted can at least start, and a context's cost is charged before
- * it is made. False: not even an empty device could give it; `ret_short` says what it would take.
+ * What an amount is on a device. The smallest guarantee is a context, or a granule if its cost is
+ * unknown: so an admitted job can at least start, and a context's cost is charged before it is
+ * made. False: not even an empty device could give it; `ret_short` says what it would take.
  */
 static bool measure(struct option *ret, const struct book *book, const struct amount *amount,
                     const struct policy_rules *rules, uint64_t *ret_short, enum lack *ret_lack) {
@@ -274,7 +275,7 @@ static bool measure(struct option *ret, const struct book *book, const struct am
     return true;
 }
 
-/* Whether a lease on the device must have what this job cannot. */
+/* Whether a lease on the device must have enforcement that this job cannot have. */
 static bool asks_too_much(const struct book *book, const struct policy_rules *rules,
                           const struct request *request) {
     enum require required = MAX((enum require)rules->require, book->require);
@@ -305,7 +306,7 @@ static int refuse_required(struct verdict *verdict, const struct book *book,
                                                  : "the driver has none for MIG instances");
 }
 
-/* The least that the claim takes in sum: of its cheapest devices. */
+/* The least that the claim takes in total: on its cheapest devices. */
 static uint64_t least_bytes(const struct claim *claim) {
     uint64_t sorted[BOOKS_MAX], sum = 0;
     uint32_t n = 0;
@@ -355,7 +356,7 @@ int request_claim_new(struct claim **ret, struct verdict *ret_verdict, struct bo
 
     if (request->n_devices > 0 && request->n_gpus > 0 && request->n_gpus != request->n_devices)
         return verdict_refuse(ret_verdict, REFUSAL_DENIED, NULL,
-                              "%u devices are asked for, but %zu are named", request->n_gpus,
+                              "the request asks for %u devices, but names %zu", request->n_gpus,
                               request->n_devices);
     if (request->n_amounts > 0 && request->n_amounts != request->n_devices)
         return verdict_refuse(ret_verdict, REFUSAL_DENIED, NULL,
@@ -369,7 +370,7 @@ int request_claim_new(struct claim **ret, struct verdict *ret_verdict, struct bo
         r = check_amount(ret_verdict, &request->amounts[i]);
         if (r == 0 && request->amounts[i].mode != request->amounts[0].mode)
             r = verdict_refuse(ret_verdict, REFUSAL_DENIED, NULL,
-                               "the amounts of a lease have one mode");
+                               "all amounts of a lease must have the same mode");
     }
     if (r < 0)
         return r;
@@ -427,18 +428,18 @@ int request_claim_new(struct claim **ret, struct verdict *ret_verdict, struct bo
     if (strict)
         return refuse_required(ret_verdict, strict, rules, request);
     if (nearest && nearest_lack == LACK_CONTEXT)
-        return verdict_refuse(
-            ret_verdict, REFUSAL_DENIED, nearest,
-            "%s is less than any program needs: its context alone takes %s of %s; ask for more "
-            "than that",
-            units_format_bytes(nearest_short, a), units_format_bytes(nearest->context_bytes, b),
-            nearest->name);
+        return verdict_refuse(ret_verdict, REFUSAL_DENIED, nearest,
+                              "%s is less than any program needs: a context alone takes %s on %s; "
+                              "ask for more than that",
+                              units_format_bytes(nearest_short, a),
+                              units_format_bytes(nearest->context_bytes, b), nearest->name);
     if (nearest && nearest_lack == LACK_QUOTA)
-        return verdict_refuse(
-            ret_verdict, REFUSAL_DENIED, nearest,
-            "%s on %s is more than your rules allow you there (%s of it, %s); ask for less",
-            units_format_bytes(nearest_short, a), nearest->name,
-            units_format_permyriad(rules->quota_permyriad, b), "all leases together");
+        return verdict_refuse(ret_verdict, REFUSAL_DENIED, nearest,
+                              "%s on %s is more than the administrator's rules allow you there (%s "
+                              "of it, %s); ask for less",
+                              units_format_bytes(nearest_short, a), nearest->name,
+                              units_format_permyriad(rules->quota_permyriad, b),
+                              "all leases together");
     if (nearest)
         return verdict_refuse(
             ret_verdict, REFUSAL_DENIED, nearest,
@@ -446,13 +447,12 @@ int request_claim_new(struct claim **ret, struct verdict *ret_verdict, struct bo
             units_format_bytes(nearest_short, a), nearest->name,
             units_format_bytes(nearest->usable_bytes, b));
     if (visibility.n_unhealthy > 0 && claim->n_options + visibility.n_unhealthy >= claim->n_wanted)
-        return verdict_refuse(
-            ret_verdict, REFUSAL_DRAINING, NULL,
-            "%u devices are asked for, of those you may use %u take leases and %u are "
-            "drained or lost",
-            claim->n_wanted, claim->n_options, visibility.n_unhealthy);
+        return verdict_refuse(ret_verdict, REFUSAL_DRAINING, NULL,
+                              "the request asks for %u devices; of those that you may use, %u take "
+                              "leases and %u are drained or lost",
+                              claim->n_wanted, claim->n_options, visibility.n_unhealthy);
     return verdict_refuse(ret_verdict, REFUSAL_NO_DEVICE, NULL,
-                          "%u devices are asked for, and you may use %u of this box%s%s",
+                          "the request asks for %u devices, and you may use %u of this box%s%s",
                           claim->n_wanted, claim->n_options,
                           n_instances ? " (MIG instances do not count: a process sees one)" : "",
                           visibility.note[0] ? "; see CUDA_VISIBLE_DEVICES" : "");

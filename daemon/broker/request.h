@@ -4,9 +4,9 @@
  * Request: what a client asks for, in words (struct request of daemon/broker/broker.h) and in
  * bytes.
  *
- * A claim is a request measured on the devices of now: which ones it could have, and how much it
- * would take of each. It is made anew when devices or rules change; the request stays. Both are
- * owned by the waiter that asks. Pure.
+ * A claim is a request measured on the current devices: which ones it could have, and how much it
+ * would take of each. It is measured again when devices or rules change; the request stays. The
+ * waiter owns both. Pure.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -51,8 +51,8 @@ struct claim {
 };
 
 /*
- * 0; -ENODEV with a verdict that denies: the devices are not there, or an empty box could not meet
- * it, or the rules never will; -ENOMEM.
+ * 0; -ENODEV with a verdict that denies: the devices do not exist, or an empty box could not
+ * satisfy it, or the rules never will; -ENOMEM.
  */
 int request_claim_new(struct claim **ret, struct verdict *ret_verdict, struct book *const *books,
                       size_t n_books, const struct policy_rules *rules,

@@ -48,7 +48,7 @@ static void *grow(void *array, size_t n, size_t *room, size_t size, size_t most)
     return bigger;
 }
 
-void sample_add_device(struct sample *sample, size_t *room, struct sample_device *device) {
+void sample_add_device(struct sample *sample, size_t *room, const struct sample_device *device) {
     struct sample_device *devices;
 
     if (!sample)
@@ -58,14 +58,11 @@ void sample_add_device(struct sample *sample, size_t *room, struct sample_device
         sample->cut = true;
         return;
     }
-    device->name[sizeof(device->name) - 1] = 0;
-    device->trouble[sizeof(device->trouble) - 1] = 0;
-    device->n_links = MIN(device->n_links, (uint32_t)SAMPLE_LINKS_MAX);
     sample->devices = devices;
     sample->devices[sample->n_devices++] = *device;
 }
 
-void sample_add_process(struct sample *sample, size_t *room, struct sample_process *process) {
+void sample_add_process(struct sample *sample, size_t *room, const struct sample_process *process) {
     struct sample_process *processes;
 
     if (!sample)
@@ -76,11 +73,6 @@ void sample_add_process(struct sample *sample, size_t *room, struct sample_proce
         sample->cut = true;
         return;
     }
-    process->command[sizeof(process->command) - 1] = 0;
-    process->container[sizeof(process->container) - 1] = 0;
-    process->cgroup[sizeof(process->cgroup) - 1] = 0;
-    if ((unsigned)process->owner >= N_CGROUP_OWNERS)
-        process->owner = CGROUP_OWNER_NONE;
     sample->processes = processes;
     sample->processes[sample->n_processes++] = *process;
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Sample: what the hand read of the box at one moment.
+ * Sample: what the helpers read from the box at one moment.
  *
- * Plain values without pointers inside devices and processes: they travel from the hand to allotd
- * as they are. Both ends are of one build. What the driver does not give is absent (a bit in
- * `has`), never 0. Texts end in NUL and hold printable UTF-8 only, whatever a process calls itself.
+ * Plain values without pointers inside devices and processes: they travel from the helpers to
+ * allotd as they are. Both ends are from the same build. What the driver does not give is absent (a
+ * bit in `has`), never 0. Texts end in NUL and have printable UTF-8 only, whatever a process calls
+ * itself.
  *
  * A sample is owned by the code that took it (daemon/hand/hand.h lends it to a callback); one
  * thread.
@@ -18,38 +19,11 @@
 #include "base/cleanup.h"
 #include "base/gpuid.h"
 #include "base/cgroup_owner.h"
+#include "base/readings.h"
 
-#define SAMPLE_DEVICES_MAX   256  /* GPUs and instances of a box; more are not looked at, loudly */
+#define SAMPLE_DEVICES_MAX   256  /* GPUs and instances of a box; more are ignored with a message */
 #define SAMPLE_PROCESSES_MAX 8192 /* rows: a process on two devices is two */
 #define SAMPLE_LINKS_MAX     64
-
-/* The readings of a device: X(field, unit), all uint64_t; SAMPLE_HAS(field) is the bit of `has`. */
-/* clang-format off */
-#define SAMPLE_READINGS(X)                                                                         \
-    X(minor, "")                        /* of /dev/nvidiaN; of an instance: its GPU's */           \
-    X(numa, "")                         /* nearest memory of the host */                           \
-    X(used_bytes, "bytes")              /* allocated, without what is reserved */                  \
-    X(utilization, "percent")                                                                      \
-    X(memory_utilization, "percent")                                                               \
-    X(temperature, "degrees Celsius")                                                              \
-    X(power, "milliwatts")                                                                         \
-    X(power_limit, "milliwatts")                                                                   \
-    X(sm_clock, "MHz")                                                                             \
-    X(memory_clock, "MHz")                                                                         \
-    X(ecc_corrected, "errors")          /* since the driver was loaded */                          \
-    X(ecc_uncorrected, "errors")                                                                   \
-    X(rows_failed, "boolean")           /* memory rows that could not be remapped */               \
-    X(display, "boolean")               /* a screen is driven by it */                             \
-    X(capability, "")                   /* compute capability: 100 × major + minor */
-/* clang-format on */
-
-enum sample_reading {
-#define X(field, unit) SAMPLE_READING_##field,
-    SAMPLE_READINGS(X)
-#undef X
-        SAMPLE_READING_COUNT,
-};
-#define SAMPLE_HAS(field) (UINT64_C(1) << SAMPLE_READING_##field)
 
 /* How two GPUs are connected, nearest first. */
 enum sample_path {
@@ -91,14 +65,11 @@ struct sample_device {
     uint32_t place; /* of an instance within its GPU, from 0 */
     struct pci_id pci;
     char name[96];
-    uint64_t total_bytes;
+    uint64_t total_bytes;    /* as last read, like the next: `readings` has those of this moment */
     uint64_t reserved_bytes; /* by driver and firmware; 0 where the driver does not say */
     enum sample_health health;
     char trouble[160]; /* a sentence, where health is not SAMPLE_OK */
-    uint64_t has;      /* SAMPLE_HAS() bits */
-#define X(field, unit) uint64_t field;
-    SAMPLE_READINGS(X)
-#undef X
+    struct readings readings;
     uint32_t n_links; /* of a GPU */
     struct sample_link links[SAMPLE_LINKS_MAX];
 };
@@ -127,6 +98,7 @@ struct sample_process {
     uint32_t busy;           /* percent of the device's time since the sample before */
     enum cgroup_owner owner; /* of its cgroup */
     char command[128];       /* its arguments, spaces between; its name where it has none */
+    char name[32];           /* what it is called, without arguments */
     char container[80];      /* id or name of its container, for people; "": in none */
     char cgroup[256]; /* cgroup2 path, "/user.slice/…"; "": not known; cut: not usable, "" too */
 };
@@ -148,7 +120,7 @@ DEFINE_FREEP(struct sample, sample_freep, sample_free)
 
 const struct sample_device *sample_find_device(const struct sample *sample, const struct gpuid *id);
 
-/* What the driver woke the hand for. */
+/* What the driver woke the reader for. */
 enum sample_event_kind {
     SAMPLE_EVENT_XID, /* `data` is the number */
     SAMPLE_EVENT_ECC_CORRECTED,
@@ -166,8 +138,8 @@ struct sample_event {
 };
 
 /*
- * Add a row that came from a hand; its texts are ended first. `room` is that of the array, 0 at the
- * beginning. One that cannot be kept cuts the sample short (`cut`). Accept a sample of NULL.
+ * Add a row that came from a helper and was checked. `room` is that of the array, 0 at the
+ * beginning. A row that cannot be kept cuts the sample short (`cut`). Accept a sample of NULL.
  */
-void sample_add_device(struct sample *sample, size_t *room, struct sample_device *device);
-void sample_add_process(struct sample *sample, size_t *room, struct sample_process *process);
+void sample_add_device(struct sample *sample, size_t *room, const struct sample_device *device);
+void sample_add_process(struct sample *sample, size_t *room, const struct sample_process *process);

@@ -21,4 +21,14 @@ static inline void slots_add(struct slots *slots, unsigned slot) {
 static inline void slots_remove(struct slots *slots, unsigned slot) {
     slots->words[slot / 64] &= ~(UINT64_C(1) << slot % 64);
 }
-int slots_next(const struct slots *slots, int after); /* -1 to start; -1: no more */
+/* The next after this one, which is -1 to start; -1: no more. */
+static inline int slots_next(const struct slots *slots, int after) {
+    for (unsigned slot = (unsigned)(after + 1); slot < BOOKS_MAX;) {
+        uint64_t word = slots->words[slot / 64] >> slot % 64;
+
+        if (word)
+            return (int)(slot + (unsigned)__builtin_ctzll(word));
+        slot = (slot / 64 + 1) * 64;
+    }
+    return -1;
+}

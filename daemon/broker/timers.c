@@ -2,10 +2,10 @@
 /*
  * What time brings: timeouts, time limits, the end of the grace, places in the queue.
  *
- * The next moment at which a lease is due is kept as a lower bound; only when it has come are the
- * leases walked, and the bound found anew. Waiters are sorted by their timeouts. The first waiters
- * of the queue, which may act on their places, are told them at once; the rest in a sweep, some
- * each second: a grant at the head of ten thousand moves them all.
+ * The next time at which a lease is due is kept as a lower bound; only when it has come are the
+ * leases walked, and a new bound is found. Waiters are sorted by their timeouts. The first waiters
+ * of the queue, which may act on their places, are told them at once; the rest are told in a sweep,
+ * some each second, because a grant at the head of ten thousand moves them all.
  */
 #include "daemon/broker/internal.h"
 
@@ -16,7 +16,7 @@
 #define TOLD_A_SWEEP 256
 #define HOURS_USEC   UINT64_C(10000000) /* between looks at waiters for the end of an hour */
 
-/* For people, who do not count the microseconds of a wait. */
+/* Rounded for people, who do not care about the microseconds of a wait. */
 static uint64_t round_usec(uint64_t usec) {
     const uint64_t unit = usec < 10000000 ? 100000 : 1000000;
 
@@ -30,7 +30,7 @@ static void time_out(struct broker *broker, struct waiter *waiter) {
     if (waiter->why == WHY_RECALL) {
         struct holder *sibling;
 
-        /* A sibling that did not answer may be asked again. */
+        /* A process that did not answer may be asked again. */
         list_foreach (sibling, &waiter->holder->lease->holders, in_lease) {
             sibling->parts[waiter->share].is_recalled = false;
         }
@@ -201,12 +201,13 @@ int broker_turn(struct broker *broker, struct moment now) {
     run_grace(broker);
     run_timeouts(broker);
     run_expiry(broker);
+    reservation_run(broker);
     if (broker->is_queue_due || now.week_minute != broker->week_minute)
-        schedule_run(broker, now);
-    if (broker->is_deadlock_due && !broker->grace_usec) {
-        deadlock_resolve(broker);
+        schedule_run(broker, now, NULL);
+    if (broker_is_deadlock_due(broker) && !broker->grace_usec) {
+        deadlock_resolve(broker, NULL);
         if (broker->is_queue_due)
-            schedule_run(broker, now);
+            schedule_run(broker, now, NULL);
     }
     run_places(broker);
     return 0;
@@ -219,7 +220,8 @@ uint64_t broker_deadline(const struct broker *broker) {
     if (first)
         next = MIN(next, (uint64_t)first->key);
 
-    if (!broker->grace_usec && (broker->is_queue_due || broker->is_deadlock_due))
+    if (!broker->grace_usec &&
+        (broker->is_queue_due || broker->is_moved || broker_is_deadlock_due(broker)))
         return 0;
     if (broker->grace_usec && all_are_back(broker))
         return 0;
@@ -227,5 +229,6 @@ uint64_t broker_deadline(const struct broker *broker) {
         next = MIN(next, broker->grace_usec);
     if (!list_is_empty(&broker->asleep) && broker->policy->n_devices > 0)
         next = MIN(next, broker->now_usec + HOURS_USEC);
+    next = MIN(next, broker->next_reserve_usec);
     return MIN(next, broker->next_sweep_usec);
 }

@@ -46,10 +46,34 @@ void user_put(struct broker *broker, struct user *user) {
     free(user);
 }
 
-int user_set_groups(struct broker *broker, struct user *user, const struct broker_peer *peer) {
+bool user_is_spent(const struct user *user) {
+    return user->rules.quota_byte_seconds != UNITS_FOREVER &&
+           user->spent_byte_seconds >= user->rules.quota_byte_seconds;
+}
+
+void broker_spent_set(struct broker *broker, uid_t uid, uint64_t byte_seconds) {
+    struct user *user = map_find(&broker->users, uid);
+
+    if (user)
+        user->spent_byte_seconds = byte_seconds;
+}
+
+bool broker_next_spender(const struct broker *broker, size_t *pos, uid_t *ret) {
+    const struct user *user;
+
+    while (broker->has_spending && (user = map_next(&broker->users, pos)))
+        if (user->rules.quota_byte_seconds != UNITS_FOREVER) {
+            *ret = user->uid;
+            return true;
+        }
+    return false;
+}
+
+int user_set_peer(struct broker *broker, struct user *user, const struct broker_peer *peer) {
     size_t n = peer->n_gids + 1;
     gid_t *gids;
 
+    user->spent_byte_seconds = peer->spent_byte_seconds;
     if (user->n_gids == n && user->gids[0] == peer->gid &&
         (n == 1 || memcmp(user->gids + 1, peer->gids, (n - 1) * sizeof(gid_t)) == 0))
         return 0;

@@ -33,6 +33,7 @@ enum refusal {
     REFUSAL_DEADLOCK,
     REFUSAL_DRAINING,
     REFUSAL_BUSY,
+    REFUSAL_LAST = REFUSAL_BUSY,
 };
 
 #define VERDICT_REASON_SIZE 384
@@ -55,14 +56,14 @@ struct verdict {
 };
 
 /*
- * Whether a refusal is about devices that may yet be ready again, or there again: a waiter that is
- * in the queue for them waits on.
+ * Whether a refusal is about devices that may become ready, or come back: a waiter that queues for
+ * them keeps waiting.
  */
 bool verdict_may_pass(const struct verdict *verdict);
 
 /*
- * Make the verdict a refusal for the reason given; of `book`, with what is free there, where it is
- * not NULL. -ENODEV, for the caller to return.
+ * Make the verdict a refusal with the given reason; about `book`, with what is free there, if it is
+ * not NULL. Returns -ENODEV, for the caller to return.
  */
 int verdict_refuse(struct verdict *verdict, enum refusal refusal, const struct book *book,
                    const char *format, ...) __attribute__((format(printf, 4, 5)));

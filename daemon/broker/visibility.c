@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two ways to say which devices: names, all of which are meant, and CUDA_VISIBLE_DEVICES, which is
- * read as the driver would read it on this box (base/visible.h): over every device that is present,
- * drained ones too, so that an index means the same card whatever we think of its health. Policy
- * and health come off afterwards.
+ * A request can say in two ways which devices it wants: by names, all of which are meant, and by
+ * CUDA_VISIBLE_DEVICES, which is read as the driver would read it on this box (base/visible.h):
+ * over every device that is present, drained ones too, so that an index means the same card
+ * whatever its health. Policy and health are applied afterwards.
  */
 #include "daemon/broker/visibility.h"
 
@@ -26,7 +26,7 @@ struct policy_face visibility_face(const struct book *book) {
     };
 }
 
-/* Strangers' texts go into reasons cut, and without what a terminal would obey. */
+/* Quote foreign text in a reason: shortened, and without control sequences for a terminal. */
 static const char *quoted(const char *text, char ret[static 64]) {
     size_t n = 0;
 
@@ -55,13 +55,13 @@ static int resolve(struct visibility *ret, struct verdict *verdict, struct book 
         if (found)
             return verdict_refuse(
                 verdict, REFUSAL_NO_DEVICE, NULL,
-                "%s means more than one device of this box; write more of its UUID",
+                "%s matches more than one device of this box; write more of its UUID",
                 quoted(name, text));
         found = books[i];
     }
     if (!found)
         return verdict_refuse(verdict, REFUSAL_NO_DEVICE, NULL,
-                              "this box has no device %s; `gpuctl devices` lists what there is",
+                              "this box has no device %s; `gpuctl devices` lists its devices",
                               quoted(name, text));
 
     face = visibility_face(found);
@@ -105,13 +105,13 @@ static int read_environment(struct visibility *ret, uint16_t *slots, uint32_t *r
 
         if (seen->is_mig || books[i]->device.state == DEVICE_LOST)
             continue;
-        /* The driver does not say how it ranks: capability, then memory, is what it comes to. */
+        /* The driver does not say how it ranks devices: capability, then memory, is close. */
         for (size_t j = 0; j < n_books; j++) {
             const struct sample_device *other = &books[j]->device.seen;
 
-            if (!other->is_mig &&
-                (other->capability > seen->capability ||
-                 (other->capability == seen->capability && other->total_bytes > seen->total_bytes)))
+            if (!other->is_mig && (other->readings.capability > seen->readings.capability ||
+                                   (other->readings.capability == seen->readings.capability &&
+                                    other->total_bytes > seen->total_bytes)))
                 faster++;
         }
         gpu_slots[box.n_gpus] = (uint16_t)i;
@@ -209,7 +209,7 @@ int visibility_decide(struct visibility *ret, struct verdict *ret_verdict,
         if (!policy_names_fit(&rules->devices, &face)) {
             n_forbidden++;
         } else if (book->device.state != DEVICE_READY) {
-            /* What is divided is no device, drained or not. */
+            /* A GPU that is partitioned is no device, drained or not. */
             if (!book->device.seen.mig_enabled || book->device.seen.is_mig) {
                 ret->n_unhealthy++;
                 if (!unhealthy || book->device.state == DEVICE_DRAINING)
@@ -224,7 +224,7 @@ int visibility_decide(struct visibility *ret, struct verdict *ret_verdict,
     for (uint32_t i = 0; i < ret->n_named; i++)
         if (!slots_has(&ret->candidates, ret->named[i]))
             return verdict_refuse(ret_verdict, REFUSAL_NO_DEVICE, books[ret->named[i]],
-                                  "CUDA_VISIBLE_DEVICES leaves out %s, which is asked for by name",
+                                  "CUDA_VISIBLE_DEVICES leaves out %s, which the request names",
                                   books[ret->named[i]]->name);
     if (ret->n_order > 0)
         return 0;
@@ -235,12 +235,13 @@ int visibility_decide(struct visibility *ret, struct verdict *ret_verdict,
                               unhealthy->name, why_not_ready(unhealthy));
     if (unhealthy)
         return verdict_refuse(ret_verdict, REFUSAL_NO_DEVICE, unhealthy,
-                              "no device that you may use is there; %s: %s", unhealthy->name,
+                              "no device that you may use is available; %s: %s", unhealthy->name,
                               why_not_ready(unhealthy));
     if (n_forbidden > 0)
         return verdict_refuse(
             ret_verdict, REFUSAL_DENIED, NULL,
-            "the administrator's rules let you use none of the %u devices asked for", n_forbidden);
+            "the administrator's rules let you use none of the %u devices in the request",
+            n_forbidden);
     if (request->cuda_visible_devices)
         return verdict_refuse(ret_verdict, REFUSAL_NO_DEVICE, NULL,
                               "CUDA_VISIBLE_DEVICES shows no device: %s",

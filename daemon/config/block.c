@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One table of keys: in which sections each may stand, what kind of value it takes, within which
- * bounds, and where it goes. A key that is unknown is answered with the one that was probably
- * meant. What depends on several keys (a default amount, the idle ladder) is looked at when all
- * files are read, because a drop-in may complete what the main file began.
+ * One table of keys: in which sections each is allowed, what kind of value it takes, within which
+ * bounds, and where it goes. For an unknown key the message suggests the one that was probably
+ * meant. What depends on several keys (a default amount, the idle ladder) is checked when all files
+ * are read, because a drop-in may complete what the main file began.
  */
 #include "daemon/config/block.h"
 
@@ -20,7 +20,7 @@
 #define DAY      (24 * 3600 * SECOND)
 #define GIB_HOUR ((UINT64_C(1) << 30) * 3600)
 
-enum value {
+enum value_kind {
     VALUE_BOOL,
     VALUE_U32,
     VALUE_U64,
@@ -43,10 +43,10 @@ enum value {
     VALUE_FOR,
 };
 
-struct key {
+struct config_key {
     unsigned sections;
     const char *name;
-    enum value value;
+    enum value_kind value;
     size_t offset;    /* in struct config, policy_rules or policy_device, by its sections */
     int64_t min, max; /* of numbers and durations (microseconds) */
     bool unlimited;   /* `infinity` may be said */
@@ -59,14 +59,16 @@ struct key {
 #define RULE_HAS(name, value, member, min, max, unlimited)                                         \
     { IN_RULES, name, value, RULE(member), min, max, unlimited, POLICY_HAS(member) }
 
-static const struct key keys[] = {
+static const struct config_key keys[] = {
     { IN(ALLOTD), "mode", VALUE_LOCKED, AT(is_locked), 0, 0, false, 0 },
     { IN(ALLOTD), "admin-group", VALUE_GROUP, AT(admin_group), 0, 0, false, 0 },
     { IN(ALLOTD), "max-connections", VALUE_U32, AT(max_connections), 1, 1 << 20, false, 0 },
+    { IN(ALLOTD), "show-programs", VALUE_BOOL, AT(show_programs), 0, 0, false, 0 },
     { IN(ALLOTD), "sample-interval", VALUE_USEC, AT(sample_usec), SECOND / 10, 3600 * SECOND, false, 0 },
     { IN(ALLOTD), "stale-time", VALUE_USEC, AT(stale_usec), SECOND / 10, 3600 * SECOND, false, 0 },
     { IN(ALLOTD), "grace-time", VALUE_USEC, AT(policy.grace_usec), 0, 3600 * SECOND, false, 0 },
     { IN(ALLOTD), "priority-age", VALUE_USEC, AT(policy.age_usec), SECOND, 30 * DAY, false, 0 },
+    { IN(ALLOTD), "reserve-time", VALUE_USEC, AT(policy.reserve_usec), SECOND, 30 * DAY, false, 0 },
     { IN(ALLOTD), "end-time", VALUE_USEC, AT(policy.ending_usec), 0, DAY, false, 0 },
     { IN(ALLOTD), "recall-time", VALUE_USEC, AT(policy.recall_usec), SECOND / 100, 3600 * SECOND, false, 0 },
     { IN(ALLOTD), "release-time", VALUE_USEC, AT(policy.gone_usec), SECOND, 3600 * SECOND, false, 0 },
@@ -97,6 +99,7 @@ static const struct key keys[] = {
     RULE_HAS("quota-gib-hours", VALUE_GIB_HOURS, quota_byte_seconds, 0, 1000000, true),
     RULE_HAS("small-leases", VALUE_BOOL, small_leases, 0, 0, false),
     RULE_HAS("max-leases", VALUE_U32, max_leases, 0, 1000000, true),
+    RULE_HAS("grants-per-minute", VALUE_U32, grants_per_minute, 1, 1000000, true),
     RULE_HAS("max-waiting", VALUE_U32, max_waiting, 0, 1000000, true),
     RULE_HAS("priority", VALUE_I32, priority, -POLICY_PRIORITY_MAX, POLICY_PRIORITY_MAX, false),
     RULE_HAS("max-priority", VALUE_I32, priority_max, -POLICY_PRIORITY_MAX, POLICY_PRIORITY_MAX, false),
@@ -122,11 +125,8 @@ static const struct key keys[] = {
 /* clang-format on */
 _Static_assert(ELEMENTSOF(keys) <= BLOCK_KEYS_MAX, "more room for places is needed");
 
-static const char *const modes[] = { "fraction", "grow", "fixed", "exclusive" };
-static const char *const choices[] = { "pack", "spread", "links" };
-static const char *const unmanageds[] = { "allow", "warn", "terminate" };
-static const char *const lockeds[] = { "open", "locked" };
-static const char *const requires[] = { "none", "guard", "scope", "driver" };
+static const char *const unmanageds[] = { "allow", "warn", "terminate", NULL };
+static const char *const lockeds[] = { "open", "locked", NULL };
 
 const char *block_kind_name(enum block_kind kind) {
     static const char *const names[BLOCK_KINDS] = { "allotd",   "watch", "health", "accounts",
@@ -178,7 +178,7 @@ struct block *block_free(struct block *block) {
 
 /* ---- Names ---- */
 
-/* How many letters must be changed, added or left out; at most 100 of each are looked at. */
+/* How many letters must be changed, added or removed; compares at most 100 of each. */
 static unsigned distance(const char *a, const char *b) {
     unsigned row[104], n = (unsigned)strnlen(b, 100);
 
@@ -248,7 +248,8 @@ struct config_place block_place(const struct block *block, const char *key) {
 
 /* ---- Values ---- */
 
-static int set_scalar(const struct key *key, void *target, const char *text, const char **why) {
+static int set_scalar(const struct config_key *key, void *target, const char *text,
+                      const char **why) {
     uint64_t wide;
     uint32_t narrow;
     int64_t number;
@@ -301,17 +302,17 @@ static int set_scalar(const struct key *key, void *target, const char *text, con
     }
 }
 
-static int set_word(const char *const *names, size_t n, unsigned *ret, const char *text,
-                    const char *expected, const char **why) {
+static int set_word(const char *const *names, unsigned *ret, const char *text, const char *expected,
+                    const char **why) {
     *why = expected;
-    return config_value_word(ret, text, names, n);
+    return config_value_word(ret, text, names);
 }
 
 static int set_require(unsigned *ret, const char *text, const char **why) {
-    return set_word(requires, ELEMENTSOF(requires), ret, text, "driver, scope, guard or none", why);
+    return set_word(policy_require_words, ret, text, "driver, scope, guard or none", why);
 }
 
-static int set_device(struct block *block, const struct key *key, const char *text,
+static int set_device(struct block *block, const struct config_key *key, const char *text,
                       const char **why) {
     struct policy_hours *hours;
     size_t n;
@@ -351,8 +352,8 @@ static int set_device(struct block *block, const struct key *key, const char *te
     return 0;
 }
 
-static int set(struct block *block, struct config *config, const struct key *key, const char *text,
-               const char **why) {
+static int set(struct block *block, struct config *config, const struct config_key *key,
+               const char *text, const char **why) {
     void *target =
         (char *)(key->sections & IN_RULES ? (void *)&block->rules : (void *)config) + key->offset;
     unsigned word;
@@ -362,24 +363,22 @@ static int set(struct block *block, struct config *config, const struct key *key
     case VALUE_BOOL:
         return config_value_bool(target, text, why);
     case VALUE_MODE:
-        r = set_word(modes, ELEMENTSOF(modes), &word, text, "fraction, grow, fixed or exclusive",
-                     why);
+        r = set_word(lease_mode_words, &word, text, LEASE_MODES_TEXT, why);
         if (r == 0)
-            *(enum lease_mode *)target = (enum lease_mode)word;
+            *(enum lease_mode *)target = (enum lease_mode)(word + 1);
         return r;
     case VALUE_CHOICE:
-        r = set_word(choices, ELEMENTSOF(choices), &word, text, "pack, spread or links", why);
+        r = set_word(choice_words, &word, text, CHOICES_TEXT, why);
         if (r == 0)
-            *(enum choice *)target = (enum choice)word;
+            *(enum choice *)target = (enum choice)(word + 1);
         return r;
     case VALUE_UNMANAGED:
-        r = set_word(unmanageds, ELEMENTSOF(unmanageds), &word, text, "allow, warn or terminate",
-                     why);
+        r = set_word(unmanageds, &word, text, "allow, warn or terminate", why);
         if (r == 0)
             *(enum watch_unmanaged *)target = (enum watch_unmanaged)word;
         return r;
     case VALUE_LOCKED:
-        r = set_word(lockeds, ELEMENTSOF(lockeds), &word, text, "open or locked", why);
+        r = set_word(lockeds, &word, text, "open or locked", why);
         if (r == 0)
             *(bool *)target = word == 1;
         return r;
@@ -412,7 +411,7 @@ static int set(struct block *block, struct config *config, const struct key *key
 }
 
 /* The bounds of a number, for people. */
-static void bounds_text(const struct key *key, char *text, size_t size) {
+static void bounds_text(const struct config_key *key, char *text, size_t size) {
     char from[UNITS_TEXT_SIZE], to[UNITS_TEXT_SIZE];
 
     text[0] = '\0';
@@ -438,7 +437,7 @@ void block_set(struct block *block, struct config *config, const char *name, con
     }
     before = &block->keys[i];
     if (before->file == place.file && before->file) {
-        config_find(findings, place, true, "%s stands in line %u already: remove one of them", name,
+        config_find(findings, place, true, "%s is already in line %u: remove one of them", name,
                     before->line);
         return;
     }
@@ -467,7 +466,7 @@ static bool is_given(const struct block *block, const char *key) {
     return block_place(block, key).file != NULL;
 }
 
-/* A default amount is one thing: the mode says which of the others it needs and bears. */
+/* A default amount is one thing: the mode says which of the other keys it needs and allows. */
 static void check_amount(const struct block *block, struct config_findings *findings) {
     static const struct {
         const char *key;
@@ -487,15 +486,14 @@ static void check_amount(const struct block *block, struct config_findings *find
         struct config_place at = block_place(block, rows[i].key);
 
         if (at.file && !mode_at.file)
-            config_find(findings, at, true,
-                        "%s without default-mode: %s has no mode that it could be part of",
+            config_find(findings, at, true, "%s needs default-mode, which %s does not set",
                         rows[i].key, block_label(block, label));
         else if (at.file && !(rows[i].modes & mode))
-            config_find(findings, at, true, "%s means nothing with default-mode = %s", rows[i].key,
-                        modes[block->rules.amount.mode]);
+            config_find(findings, at, true, "%s has no effect with default-mode = %s", rows[i].key,
+                        words_name(lease_mode_words, block->rules.amount.mode));
         else if (!at.file && mode_at.file && (rows[i].needs & mode))
             config_find(findings, mode_at, true, "default-mode = %s needs %s",
-                        modes[block->rules.amount.mode], rows[i].key);
+                        words_name(lease_mode_words, block->rules.amount.mode), rows[i].key);
     }
     if (is_given(block, "default-min") && is_given(block, "default-max") &&
         block->rules.amount.min_bytes > block->rules.amount.max_bytes)
@@ -503,7 +501,7 @@ static void check_amount(const struct block *block, struct config_findings *find
                     "default-min is more than default-max");
 }
 
-/* Quotas that the default amount of the same section can never meet. */
+/* Find quotas that the default amount of the same section can never meet. */
 static void check_quota(const struct block *block, struct config_findings *findings) {
     const struct policy_rules *rules = &block->rules;
 

@@ -64,8 +64,8 @@ struct block *block_free(struct block *block); /* unlinks it; accepts NULL, retu
 const char *block_label(const struct block *block, char text[static BLOCK_LABEL_SIZE]);
 
 /*
- * Set `key` of `block` to `value`; settings that are no user's go to `config`. Findings tell what
- * is wrong, with `place`.
+ * Set `key` of `block` to `value`; settings that do not belong to a user go to `config`. Findings
+ * say what is wrong, with `place`.
  */
 void block_set(struct block *block, struct config *config, const char *key, const char *value,
                struct config_place place, struct config_findings *findings);
@@ -73,7 +73,7 @@ void block_set(struct block *block, struct config *config, const char *key, cons
 /* Where `key` was given in this block; `file` is NULL where it was not. */
 struct config_place block_place(const struct block *block, const char *key);
 
-/* What only the whole block shows: contradictions, things that need each other. */
+/* Check what only the whole block shows: contradictions, and keys that need each other. */
 void block_check(struct block *block, const struct block *defaults,
                  struct config_findings *findings);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * inih splits lines into keys and values; it knows neither line numbers nor lines beyond 200 bytes,
- * and takes an indented key for more of the value above. So it is fed line by line by a reader of
- * ours, which counts, takes comments away, follows the sections, says what is no line at all, and
- * hands a long line on in pieces that inih sees as one value continued. All findings are gathered:
- * people mend all of them at once.
+ * inih splits lines into keys and values. But it knows neither line numbers nor lines beyond 200
+ * bytes, and takes an indented key for a continuation of the value above. So a reader of ours feeds
+ * it line by line: it counts lines, removes comments, tracks the sections, reports what is not a
+ * valid line, and passes a long line in pieces that inih sees as one continued value. All findings
+ * are collected, so that people can fix all of them at once.
  */
 #include "daemon/config/config.h"
 
@@ -29,7 +29,7 @@
 #define LINE_PIECE   150 /* bytes that inih surely takes, key and all */
 #define VALUE_MAX    (64 << 10)
 
-struct reading {
+struct config_reading {
     struct config *config;
     struct config_findings *findings;
     struct list blocks;
@@ -83,7 +83,7 @@ void config_find(struct config_findings *findings, struct config_place place, bo
         findings->is_out_of_memory = true;
         return;
     }
-    /* The caller that prints it says that it is an error. */
+    /* The caller that prints it adds that it is an error. */
     if (is_error && report->n_errors++ == 0 && place.line > 0)
         error_set(&findings->first, -EINVAL, "%s:%u: %s", place.file, place.line, text);
     else if (is_error && report->n_errors == 1)
@@ -91,7 +91,7 @@ void config_find(struct config_findings *findings, struct config_place place, bo
     if (!is_error)
         report->n_warnings++;
     if (report->n_errors + report->n_warnings > FINDINGS_MAX)
-        return; /* counted, not told: people read no more at once */
+        return; /* counted but not printed: people do not read more at once */
     longer = realloc(report->text, before + (size_t)n + 1);
     if (!longer) {
         findings->is_out_of_memory = true;
@@ -103,8 +103,8 @@ void config_find(struct config_findings *findings, struct config_place place, bo
 
 /* ---- Sections ---- */
 
-static struct block *block_get(struct reading *reading, enum block_kind kind, const char *name,
-                               bool is_known, uint32_t id) {
+static struct block *block_get(struct config_reading *reading, enum block_kind kind,
+                               const char *name, bool is_known, uint32_t id) {
     struct block *block;
 
     list_foreach (block, &reading->blocks, in_blocks) {
@@ -138,7 +138,8 @@ static struct block *block_get(struct reading *reading, enum block_kind kind, co
 }
 
 /* `name` is a user, group or device; the block, or NULL with what is wrong. */
-static struct block *block_named(struct reading *reading, enum block_kind kind, const char *name) {
+static struct block *block_named(struct config_reading *reading, enum block_kind kind,
+                                 const char *name) {
     struct config_findings *findings = reading->findings;
     char quoted[BLOCK_QUOTE_SIZE];
     bool is_known = false;
@@ -154,7 +155,7 @@ static struct block *block_named(struct reading *reading, enum block_kind kind, 
     }
     if (strpbrk(name, " \t,")) {
         config_find(findings, reading->place, true,
-                    "[%s %s] names more than one: a section is of one %s; write one for each%s",
+                    "[%s %s] has more than one name: a section is for one %s; write one for each%s",
                     block_kind_name(kind), quoted, block_kind_name(kind),
                     kind == BLOCK_USER ? ", or one for a group of theirs" : "");
         return NULL;
@@ -189,7 +190,7 @@ static struct block *block_named(struct reading *reading, enum block_kind kind, 
 }
 
 /* A line that begins with [. */
-static void section_begin(struct reading *reading, const char *line, size_t length) {
+static void section_begin(struct config_reading *reading, const char *line, size_t length) {
     char text[256], quoted[BLOCK_QUOTE_SIZE], *name;
 
     reading->is_in_section = true;
@@ -226,7 +227,7 @@ static void section_begin(struct reading *reading, const char *line, size_t leng
 /* ---- Lines ---- */
 
 /* The value that was put together is complete: set it. */
-static void value_end(struct reading *reading) {
+static void value_end(struct config_reading *reading) {
     if (reading->key && reading->block)
         block_set(reading->block, reading->config, reading->key, reading->value, reading->value_at,
                   reading->findings);
@@ -247,8 +248,8 @@ static size_t without_comment(const char *line, size_t length) {
     return length;
 }
 
-/* The next line of the file as inih is to see it; its length is 0 where there is nothing in it. */
-static const char *line_next(struct reading *reading, size_t *ret_length) {
+/* The next line of the file, prepared for inih; its length is 0 if there is nothing in it. */
+static const char *line_next(struct config_reading *reading, size_t *ret_length) {
     const char *line = reading->rest;
     const char *newline = memchr(line, '\n', (size_t)(reading->end - line));
     size_t length = (size_t)((newline ? newline : reading->end) - line);
@@ -273,7 +274,7 @@ static const char *line_next(struct reading *reading, size_t *ret_length) {
     if (is_indented && reading->key) {
         if (memchr(line, '=', length)) {
             config_find(reading->findings, reading->place, true,
-                        "a line that begins with a blank is more of %s: remove the blank",
+                        "a line that begins with a blank continues %s: remove the blank",
                         reading->key);
             return line;
         }
@@ -286,8 +287,7 @@ static const char *line_next(struct reading *reading, size_t *ret_length) {
         return line;
     }
     if (!reading->is_in_section) {
-        config_find(reading->findings, reading->place, true,
-                    "this stands before the first [section]");
+        config_find(reading->findings, reading->place, true, "this is before the first [section]");
         return line;
     }
     if (*line == '=' || *line == ':' || !memchr(line, '=', length)) {
@@ -300,7 +300,7 @@ static const char *line_next(struct reading *reading, size_t *ret_length) {
 
 /* inih's reader: like fgets(). One line, or one piece of it, or NULL. */
 static char *read_piece(char *buffer, int size, void *stream) {
-    struct reading *reading = stream;
+    struct config_reading *reading = stream;
     size_t length, piece;
     const char *line;
     bool is_more = reading->line_rest != NULL;
@@ -342,7 +342,7 @@ static char *read_piece(char *buffer, int size, void *stream) {
 
 /* inih's handler: a key and its value, or more of it. */
 static int take_pair(void *userdata, const char *section, const char *key, const char *value) {
-    struct reading *reading = userdata;
+    struct config_reading *reading = userdata;
     size_t more = strlen(value);
     char *longer;
 
@@ -377,7 +377,8 @@ static int take_pair(void *userdata, const char *section, const char *key, const
 }
 
 /* Read one text; `name` must live as long as the reading. */
-static void read_text(struct reading *reading, const char *name, const char *text, size_t size) {
+static void read_text(struct config_reading *reading, const char *name, const char *text,
+                      size_t size) {
     reading->place = (struct config_place){ name, 0 };
     reading->rest = text;
     reading->end = text + size;
@@ -408,6 +409,7 @@ static struct config *config_new(void) {
     config->sample_usec = 1000000;
     config->stale_usec = 2000000;
     config->max_connections = 1024;
+    config->show_programs = true;
     strcpy(config->admin_group, CONFIG_ADMIN_GROUP);
     config->retention_usec = UINT64_C(400) * 24 * 3600 * 1000000; /* a year and the month after */
     config->quota_period_usec = UINT64_C(30) * 24 * 3600 * 1000000;
@@ -418,7 +420,7 @@ static struct config *config_new(void) {
 }
 
 /* Move the blocks into the policy. */
-static int assemble(struct reading *reading) {
+static int assemble(struct config_reading *reading) {
     struct policy *policy = &reading->config->policy;
     size_t n_sections = 0, n_devices = 0;
     struct block *block;
@@ -453,7 +455,7 @@ static int assemble(struct reading *reading) {
     return 0;
 }
 
-static void reading_check(struct reading *reading) {
+static void reading_check(struct config_reading *reading) {
     struct block *block, *defaults = NULL;
 
     list_foreach (block, &reading->blocks, in_blocks)
@@ -463,7 +465,7 @@ static void reading_check(struct reading *reading) {
         block_check(block, defaults, reading->findings);
 }
 
-static void reading_done(struct reading *reading) {
+static void reading_done(struct config_reading *reading) {
     struct block *block, *following;
 
     list_foreach_safe (block, following, &reading->blocks, in_blocks)
@@ -475,8 +477,8 @@ static void reading_done(struct reading *reading) {
 }
 
 /* All files are read: check, assemble, hand over. */
-static int reading_end(struct reading *reading, struct config **ret, struct config_report *report,
-                       struct allot_error *err) {
+static int reading_end(struct config_reading *reading, struct config **ret,
+                       struct config_report *report, struct allot_error *err) {
     struct config_findings *findings = reading->findings;
     struct config *config = reading->config;
     int r = config_value_group(&config->admin_gid, config->admin_group);
@@ -486,7 +488,7 @@ static int reading_end(struct reading *reading, struct config **ret, struct conf
     r = 0;
     reading_check(reading);
     if (findings->is_out_of_memory || (findings->report.n_errors == 0 && assemble(reading) < 0))
-        r = error_set(err, -ENOMEM, "out of memory while reading the configuration");
+        r = error_set(err, -ENOMEM, "out of memory");
     else if (findings->report.n_errors > 0) {
         r = findings->first.code;
         if (err)
@@ -503,9 +505,9 @@ static int reading_end(struct reading *reading, struct config **ret, struct conf
     return r;
 }
 
-static int reading_begin(struct reading *reading, struct config_findings *findings,
+static int reading_begin(struct config_reading *reading, struct config_findings *findings,
                          struct allot_error *err) {
-    *reading = (struct reading){ .findings = findings, .config = config_new() };
+    *reading = (struct config_reading){ .findings = findings, .config = config_new() };
     list_init(&reading->blocks);
     return reading->config ? 0 : error_set(err, -ENOMEM, "out of memory");
 }
@@ -513,7 +515,7 @@ static int reading_begin(struct reading *reading, struct config_findings *findin
 int config_parse(struct config **ret, const char *name, const char *text, size_t size,
                  struct config_report *report, struct allot_error *err) {
     struct config_findings findings = { 0 };
-    struct reading reading;
+    struct config_reading reading;
     int r;
 
     r = reading_begin(&reading, &findings, err);
@@ -526,7 +528,7 @@ int config_parse(struct config **ret, const char *name, const char *text, size_t
 /* ---- Files ---- */
 
 /* One file; false only if it is not there. The reading keeps `path`. */
-static bool read_file(struct reading *reading, char *path) {
+static bool read_file(struct config_reading *reading, char *path) {
     struct config_place place = { path, 0 };
     cleanup(closep) int fd = -1;
     cleanup(freep) char *text = NULL;
@@ -534,7 +536,7 @@ static bool read_file(struct reading *reading, char *path) {
     size_t at = 0;
 
     reading->files[reading->n_files++] = path;
-    /* Not to be held up by a pipe. */
+    /* So that a pipe does not block us. */
     fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0 && errno == ENOENT)
         return false;
@@ -579,7 +581,7 @@ static int by_name(const struct dirent **a, const struct dirent **b) {
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-static void read_dropins(struct reading *reading, const char *path) {
+static void read_dropins(struct config_reading *reading, const char *path) {
     cleanup(freep) char *dir = NULL;
     struct dirent **entries = NULL;
     int n;
@@ -615,7 +617,7 @@ static void read_dropins(struct reading *reading, const char *path) {
 int config_read(struct config **ret, const char *path, struct config_report *report,
                 struct allot_error *err) {
     struct config_findings findings = { 0 };
-    struct reading reading;
+    struct config_reading reading;
     char *copy;
     int r;
 
@@ -627,8 +629,9 @@ int config_read(struct config **ret, const char *path, struct config_report *rep
         findings.is_out_of_memory = true;
     else if (!read_file(&reading, copy))
         config_find(&findings, (struct config_place){ copy, 0 }, strcmp(path, CONFIG_FILE) != 0,
-                    strcmp(path, CONFIG_FILE) == 0 ? "there is no such file: what is built in holds"
-                                                   : "there is no such file");
+                    strcmp(path, CONFIG_FILE) == 0
+                        ? "there is no such file: the built-in defaults apply"
+                        : "there is no such file");
     read_dropins(&reading, path);
     return reading_end(&reading, ret, report, err);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Config: what the administrator wrote, read whole and checked before any of it counts.
+ * Config: what the administrator wrote, read completely and checked before any of it counts.
  *
  * FILE and then FILE.d/NAME.conf in the order of their names: a later value of a key replaces an
  * earlier one. A configuration never changes once it is read: a reload makes another and the
@@ -25,8 +25,9 @@
 struct config {
     bool is_locked;           /* nodes are to be closed outside leases */
     uint64_t sample_usec;     /* between two readings of the devices */
-    uint64_t stale_usec;      /* one that is so late makes what is shown stale */
+    uint64_t stale_usec;      /* if a reading is this late, the values shown are stale */
     uint32_t max_connections; /* of one user */
+    bool show_programs;       /* users see what others' processes are called */
     char admin_group[CONFIG_NAME_SIZE];
     bool has_admin_gid; /* the machine has that group */
     gid_t admin_gid;
@@ -45,10 +46,10 @@ struct config_report {
 void config_report_done(struct config_report *report);
 
 /*
- * Read `path` and its drop-ins. CONFIG_FILE may be missing (what is built in then counts), which is
- * told in `report` (may be NULL), as is all that is odd without being wrong; another file may not.
- * -EINVAL: there is a mistake; `err` has the first, with file and line, `report` has all.
- * May take as long as the machine's user database does. Any thread.
+ * Read `path` and its drop-ins. CONFIG_FILE may be missing (then the built-in defaults apply);
+ * another file may not. `report` (may be NULL) says so, and has everything that is odd without
+ * being wrong. -EINVAL: there is a mistake; `err` has the first, with file and line, `report` has
+ * all. May take as long as the machine's user database does. Any thread.
  */
 int config_read(struct config **ret, const char *path, struct config_report *report,
                 struct allot_error *err);

@@ -69,8 +69,8 @@ int config_value_number(int64_t *ret, const char *text, int64_t min, int64_t max
     return 0;
 }
 
-int config_value_word(unsigned *ret, const char *text, const char *const *names, size_t n) {
-    for (unsigned i = 0; i < n; i++)
+int config_value_word(unsigned *ret, const char *text, const char *const *names) {
+    for (unsigned i = 0; names[i]; i++)
         if (strcasecmp(text, names[i]) == 0) {
             *ret = i;
             return 0;
@@ -142,7 +142,6 @@ int config_value_devices(struct policy_names *ret, const char *text, const char 
                 names.names = more;
             if (!more || !(more[names.n_names] = strndup(word, length))) {
                 policy_names_done(&names);
-                *why = "less: out of memory";
                 return -ENOMEM;
             }
             names.n_names++;
@@ -276,8 +275,7 @@ int config_value_hours(struct policy_hours **ret, size_t *ret_n, const char *tex
     } while (r == 0 && *text && *text++ == ',');
     if (r < 0) {
         free(windows.hours);
-        *why =
-            r == -ENOMEM ? "less: out of memory" : "hours such as Mon-Fri 09:00-18:00, 22:00-06:00";
+        *why = "hours such as Mon-Fri 09:00-18:00, 22:00-06:00";
         return r;
     }
     *ret = windows.hours;

@@ -37,8 +37,8 @@ int config_value_devices(struct policy_names *ret, const char *text, const char 
 int config_value_hours(struct policy_hours **ret, size_t *ret_n, const char *text,
                        const char **why);
 
-/* One of `names`, its index; `why` is then the list of them. */
-int config_value_word(unsigned *ret, const char *text, const char *const *names, size_t n);
+/* One of `names`, which end with NULL: its index. */
+int config_value_word(unsigned *ret, const char *text, const char *const *names);
 
 /*
  * The number of a user or group, by name or in decimal. -ENOENT: the machine does not know the

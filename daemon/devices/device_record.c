@@ -14,8 +14,8 @@
 #include "daemon/broker_events.h"
 #include "daemon/manager.h"
 
-/* The driver tells an Xid at once, and counts it in the next reading but one at the latest: an
- * administrator who resumes a device in between has seen as much as one who does it later. */
+/* The driver reports an Xid at once, and counts it at the latest in the next reading but one: an
+ * administrator who resumes a device in between accepts that count too. */
 #define ACCEPTED_SAMPLES 2
 
 struct device_record *device_record_find(struct manager *manager, const struct gpuid *id) {
@@ -48,7 +48,7 @@ void device_record_keep(struct manager *manager, const struct device_record *kno
     broker_events_record(manager, &record);
 }
 
-/* So many ECC errors are known of: only more of them are news, now and after a restart. */
+/* This many ECC errors are known: only further ones are news, now and after a restart. */
 void device_record_accept_errors(struct manager *manager, struct device_record *known, uint64_t n) {
     if (known->record.has_accepted && known->record.accepted_uncorrected == n)
         return;
@@ -68,9 +68,9 @@ int device_record_restore(struct manager *manager, const struct record_device *r
     return 0;
 }
 
-/* Where and what a GPU is, for a life that begins while it is lost. */
+/* Record where and what a GPU is, for a daemon that starts while it is lost. */
 void device_record_note_place(struct manager *manager, struct device_record *known,
-                              const struct device *device) {
+                              const struct device_facts *device) {
     const struct sample_device *seen = &device->seen;
     struct record_device *record = &known->record;
     bool is_lost = device->state == DEVICE_LOST;
@@ -91,8 +91,8 @@ void device_record_note_place(struct manager *manager, struct device_record *kno
 }
 
 /*
- * GPUs that were recorded and that the first sample does not have: a card that falls off changes no
- * other card's number, not even while no daemon runs.
+ * GPUs that were recorded and that the first sample lacks: a card that falls off changes no other
+ * card's number, not even while no daemon runs.
  */
 void device_record_miss_devices(struct manager *manager, const struct sample *sample) {
     struct device_record *known;
@@ -118,7 +118,7 @@ void device_record_miss_devices(struct manager *manager, const struct sample *sa
         }
         snprintf(seen.name, sizeof(seen.name), "%s", record->name);
         if (inventory_miss(manager->inventory, &seen) < 0)
-            log_line(LOG_WARNING, NULL, "no memory for %s, which is lost: it is not shown",
+            log_line(LOG_WARNING, NULL, "out of memory: %s, which is lost, is not shown",
                      known->uuid);
     }
 }
@@ -138,12 +138,12 @@ int device_record_drain(struct manager *manager, const struct gpuid *id, const c
 
 int device_record_resume(struct manager *manager, const struct gpuid *id) {
     struct device_record *known = device_record_get(manager, id);
-    const struct device *device = inventory_find(manager->inventory, id);
+    const struct device_facts *device = inventory_find(manager->inventory, id);
 
     if (!known)
         return -ENOMEM;
-    if (device && device->seen.has & SAMPLE_HAS(ecc_uncorrected))
-        device_record_accept_errors(manager, known, device->seen.ecc_uncorrected);
+    if (device && READINGS_HAVE(&device->seen.readings, ecc_uncorrected))
+        device_record_accept_errors(manager, known, device->seen.readings.ecc_uncorrected);
     known->n_accepts = ACCEPTED_SAMPLES;
     known->record.drained = known->record.by_health = false;
     known->record.drained_usec = 0;

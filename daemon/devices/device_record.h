@@ -15,6 +15,7 @@
 #include "daemon/broker/device_facts.h"
 #include "daemon/broker/record.h"
 #include "daemon/broker/sample.h"
+#include "daemon/devices/context_seen.h"
 
 struct manager;
 
@@ -28,6 +29,7 @@ void device_record_list_done(struct device_record_list *records);
 struct device_record {
     char uuid[GPUID_TEXT_SIZE]; /* its key */
     struct record_device record;
+    struct context_seen contexts;
     uint64_t usual_context; /* what a context takes on such a device; 0: its kind is not known */
     unsigned n_accepts; /* readings whose ECC errors are taken for those that it was resumed with */
     bool is_new;        /* appeared in the sample in hand */
@@ -42,22 +44,22 @@ struct device_record *device_record_get(struct manager *manager,
 /* It changed: to the state. */
 void device_record_keep(struct manager *manager, const struct device_record *known);
 
-/* So many ECC errors are known of: only more of them are news, now and after a restart. */
+/* These many ECC errors are known: only more of them are news, now and after a restart. */
 void device_record_accept_errors(struct manager *manager, struct device_record *known, uint64_t n);
 
-/* Where and what a GPU is, for a daemon that starts while it is lost. */
+/* Record where and what a GPU is, for a daemon that starts while it is lost. */
 void device_record_note_place(struct manager *manager, struct device_record *known,
-                              const struct device *device);
+                              const struct device_facts *device);
 
-/* What the daemon before this one recorded of a device. It counts from the first sample on, in
- * which a GPU that was there in this boot is missed. */
+/* Restore what the previous daemon recorded about a device. It counts from the first sample on: a
+ * GPU that existed in this boot and that the sample lacks is lost. */
 int device_record_restore(struct manager *manager, const struct record_device *record,
                           bool is_rebooted);
 
 /* The first sample: GPUs of the records that it does not have are lost. */
 void device_record_miss_devices(struct manager *manager, const struct sample *sample);
 
-/* Drain or resume a device, which exists, by an administrator's word; or drain it by health. */
+/* Drain or resume an existing device on an administrator's order; or drain it for its health. */
 int device_record_drain(struct manager *manager, const struct gpuid *id, const char *reason);
 int device_record_resume(struct manager *manager, const struct gpuid *id);
 void device_record_drain_by_health(struct manager *manager, struct device_record *known,

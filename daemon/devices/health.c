@@ -126,29 +126,30 @@ void health_decide_reading(const struct health_rules *rules, const struct sample
     if (now->health != SAMPLE_OK)
         return;
     /* A counter that went back was reset with its card: all of it is new. */
-    if (now->has & SAMPLE_HAS(ecc_uncorrected))
-        added = now->ecc_uncorrected >= accepted_uncorrected
-                    ? now->ecc_uncorrected - accepted_uncorrected
-                    : now->ecc_uncorrected;
-    if (rules->drain_rows_failed && now->has & SAMPLE_HAS(rows_failed) && now->rows_failed) {
+    if (READINGS_HAVE(&now->readings, ecc_uncorrected))
+        added = now->readings.ecc_uncorrected >= accepted_uncorrected
+                    ? now->readings.ecc_uncorrected - accepted_uncorrected
+                    : now->readings.ecc_uncorrected;
+    if (rules->drain_rows_failed && READINGS_HAVE(&now->readings, rows_failed) &&
+        now->readings.rows_failed) {
         ret->verdict = HEALTH_DRAIN;
         snprintf(ret->reason, sizeof(ret->reason),
                  "memory rows failed and could not be remapped: the card needs service");
     } else if (added > rules->max_uncorrected) {
         ret->verdict = HEALTH_DRAIN;
         snprintf(ret->reason, sizeof(ret->reason),
-                 "%llu memory errors that ECC could not correct, %llu are allowed",
+                 "%llu memory errors that ECC could not correct, where %llu are allowed",
                  (unsigned long long)added, (unsigned long long)rules->max_uncorrected);
     }
 }
 
-bool health_decide_recovery(const struct health_rules *rules, const struct device *device,
+bool health_decide_recovery(const struct health_rules *rules, const struct device_facts *device,
                             bool has_returned, uint64_t drained_usec, uint64_t now_usec) {
     if (!(device->drains & DRAIN_HEALTH) || device->state == DEVICE_LOST ||
         device->seen.health != SAMPLE_OK)
         return false;
-    if (rules->drain_rows_failed && device->seen.has & SAMPLE_HAS(rows_failed) &&
-        device->seen.rows_failed)
+    if (rules->drain_rows_failed && READINGS_HAVE(&device->seen.readings, rows_failed) &&
+        device->seen.readings.rows_failed)
         return false;
     if (has_returned && rules->resume_on_return)
         return true;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Health: which of the things that happen to a device take it out of use, and when it is well
- * again.
+ * Health: which events take a device out of use, and when it is well again.
  *
  * Pure: rules and facts in, a decision with its reason out. The caller drains (inventory_drain()
  * with DRAIN_HEALTH), tells holders, logs and records.
@@ -21,7 +20,7 @@ struct health_rules {
     uint64_t max_uncorrected; /* ECC errors since the driver was loaded; 0: none is too many */
     bool drain_rows_failed;   /* memory rows that could not be remapped */
     bool drain_unavailable;   /* the driver says so, or asks for a reset */
-    bool resume_on_return;    /* a device that was lost and is back is well: it was reset */
+    bool resume_on_return;    /* a device that was lost and returns is healthy: it was reset */
     uint64_t recover_usec;    /* well after so long without a new reason; 0: only by Resume */
 };
 
@@ -48,13 +47,13 @@ void health_decide_event(const struct health_rules *rules, const struct sample_e
                          struct health_decision *ret);
 
 /*
- * From a reading. A state drains (memory rows that failed); of a counter only what was added since
- * `accepted_uncorrected` does: what it was when the device was first seen or last resumed, since an
- * administrator who resumes a device has seen it.
+ * Judge a reading. A state drains (memory rows that failed). Of a counter, only what was added
+ * since `accepted_uncorrected` does: its value when the device was first seen or last resumed,
+ * because an administrator who resumes a device has seen it.
  */
 void health_decide_reading(const struct health_rules *rules, const struct sample_device *now,
                            uint64_t accepted_uncorrected, struct health_decision *ret);
 
 /* Whether a device that health drained at `drained_usec` (last reason) is well again. */
-bool health_decide_recovery(const struct health_rules *rules, const struct device *device,
+bool health_decide_recovery(const struct health_rules *rules, const struct device_facts *device,
                             bool has_returned, uint64_t drained_usec, uint64_t now_usec);

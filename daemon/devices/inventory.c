@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inventory: a list in bus order that samples are laid over.
+ * Inventory: a list in bus order that samples update.
  *
- * What a device is (identity, size, links) survives any reading that fails; what it shows (use,
- * heat, clocks) is as old as the last good reading and no older than the last sample.
+ * What a device is (identity, size, links) survives a reading that fails. What it shows (use, heat,
+ * clocks) comes from the last sample, and is absent if that could not read it.
  *
  * A device that was lost is trusted again only after RETURN_SAMPLES good readings in a row: a card
- * that is coming and going must not be given to a job at each coming.
+ * that comes and goes must not be given to a job each time it comes.
  */
 #include "daemon/devices/inventory.h"
 
@@ -22,7 +22,7 @@ struct inventory {
     inventory_fn changed;
     void *userdata;
     size_t n, n_allocated;
-    struct device **devices; /* by bus, GPUs before their instances */
+    struct device_facts **devices; /* by bus, GPUs before their instances */
 };
 
 int inventory_new(struct inventory **ret, inventory_fn changed, void *userdata) {
@@ -47,12 +47,12 @@ struct inventory *inventory_free(struct inventory *inventory) {
 }
 
 static void tell(struct inventory *inventory, enum inventory_change change,
-                 const struct device *device) {
+                 const struct device_facts *device) {
     if (inventory->changed)
         inventory->changed(inventory->userdata, change, device);
 }
 
-static struct device *find(const struct inventory *inventory, const struct gpuid *id) {
+static struct device_facts *find(const struct inventory *inventory, const struct gpuid *id) {
     for (size_t i = 0; i < inventory->n; i++)
         if (gpuid_equal(&inventory->devices[i]->seen.id, id))
             return inventory->devices[i];
@@ -60,8 +60,8 @@ static struct device *find(const struct inventory *inventory, const struct gpuid
 }
 
 static int compare(const void *a, const void *b) {
-    const struct sample_device *x = &(*(struct device *const *)a)->seen;
-    const struct sample_device *y = &(*(struct device *const *)b)->seen;
+    const struct sample_device *x = &(*(struct device_facts *const *)a)->seen;
+    const struct sample_device *y = &(*(struct device_facts *const *)b)->seen;
     int order = pci_id_compare(&x->pci, &y->pci);
 
     if (order)
@@ -79,11 +79,11 @@ static int compare(const void *a, const void *b) {
  */
 static void settle_order(struct inventory *inventory) {
     uint32_t index = 0;
-    struct device *gpu = NULL;
+    struct device_facts *gpu = NULL;
 
     qsort(inventory->devices, inventory->n, sizeof(*inventory->devices), compare);
     for (size_t i = 0; i < inventory->n; i++) {
-        struct device *device = inventory->devices[i];
+        struct device_facts *device = inventory->devices[i];
 
         if (!device->seen.is_mig) {
             gpu = device;
@@ -94,7 +94,7 @@ static void settle_order(struct inventory *inventory) {
 }
 
 /* State and reason from what is known; lost is decided elsewhere. */
-static void settle_state(struct device *device) {
+static void settle_state(struct device_facts *device) {
     size_t n = 0;
 
     if (device->state == DEVICE_LOST)
@@ -107,10 +107,10 @@ static void settle_state(struct device *device) {
     device->state = device->drains ? DEVICE_DRAINING : DEVICE_READY;
 }
 
-static void lose(struct inventory *inventory, struct device *device, const char *reason) {
+static void lose(struct inventory *inventory, struct device_facts *device, const char *reason) {
     bool is_news = device->state != DEVICE_LOST;
 
-    device->seen.has = 0;
+    device->seen.readings.has = 0;
     device->n_good = 0;
     device->state = DEVICE_LOST;
     snprintf(device->reason, sizeof(device->reason), "%s", reason);
@@ -118,17 +118,18 @@ static void lose(struct inventory *inventory, struct device *device, const char 
         tell(inventory, INVENTORY_LOST, device);
 }
 
-/* Whether what leases are planned by is different. */
+/* Whether anything that leases depend on has changed. */
 static bool is_other(const struct sample_device *a, const struct sample_device *b) {
     return a->total_bytes != b->total_bytes || a->reserved_bytes != b->reserved_bytes ||
            pci_id_compare(&a->pci, &b->pci) != 0 || a->mig_enabled != b->mig_enabled ||
-           a->place != b->place || a->minor != b->minor || a->n_links != b->n_links ||
+           a->place != b->place || a->readings.minor != b->readings.minor ||
+           a->n_links != b->n_links ||
            memcmp(a->links, b->links, a->n_links * sizeof(a->links[0])) != 0 ||
            strcmp(a->name, b->name) != 0;
 }
 
-/* Lay a good reading over what is known. */
-static void read_well(struct inventory *inventory, struct device *device,
+/* Apply a good reading. */
+static void read_well(struct inventory *inventory, struct device_facts *device,
                       const struct sample_device *row, uint64_t taken_usec) {
     uint32_t index = device->seen.index;
     bool changed = is_other(&device->seen, row);
@@ -149,7 +150,7 @@ static void read_well(struct inventory *inventory, struct device *device,
         tell(inventory, INVENTORY_CHANGED, device);
 }
 
-static void take_row(struct inventory *inventory, struct device *device,
+static void take_row(struct inventory *inventory, struct device_facts *device,
                      const struct sample_device *row, uint64_t taken_usec) {
     switch (row->health) {
     case SAMPLE_OK:
@@ -162,7 +163,7 @@ static void take_row(struct inventory *inventory, struct device *device,
     case SAMPLE_CLOSED:
     case SAMPLE_FAILED:
         device->is_present = true;
-        device->seen.has = 0;
+        device->seen.readings.has = 0;
         device->n_good = 0;
         break;
     }
@@ -172,7 +173,7 @@ static void take_row(struct inventory *inventory, struct device *device,
 
 /* Room for `more` devices, so that nothing after it can fail. */
 static int reserve(struct inventory *inventory, size_t more) {
-    struct device **bigger;
+    struct device_facts **bigger;
 
     if (inventory->n_allocated - inventory->n >= more)
         return 0;
@@ -184,14 +185,15 @@ static int reserve(struct inventory *inventory, size_t more) {
     return 0;
 }
 
-static void free_devices(struct device **devices, size_t n) {
+static void free_devices(struct device_facts **devices, size_t n) {
     for (size_t i = 0; i < n; i++)
         free(devices[i]);
 }
 
-/* The drains of its GPU hold for an instance that is new. */
-static void inherit(const struct inventory *inventory, struct device *device) {
-    const struct device *gpu = device->seen.is_mig ? find(inventory, &device->seen.parent) : NULL;
+/* A new instance inherits the drains of its GPU. */
+static void inherit(const struct inventory *inventory, struct device_facts *device) {
+    const struct device_facts *gpu =
+        device->seen.is_mig ? find(inventory, &device->seen.parent) : NULL;
 
     if (!gpu)
         return;
@@ -201,18 +203,17 @@ static void inherit(const struct inventory *inventory, struct device *device) {
 }
 
 int inventory_update(struct inventory *inventory, const struct sample *sample) {
-    struct device *fresh[SAMPLE_DEVICES_MAX];
+    struct device_facts *fresh[SAMPLE_DEVICES_MAX];
     size_t n_fresh = 0, n_known = inventory->n;
 
     for (size_t i = 0; i < sample->n_devices && n_fresh < ELEMENTSOF(fresh); i++) {
         const struct sample_device *row = &sample->devices[i];
 
-        /* One that is lost at first sight has a name and nothing else: nothing can be said of it.
-         */
+        /* A device that is lost when first seen has a name and nothing else: ignore it. */
         if (find(inventory, &row->id) || row->health != SAMPLE_OK ||
             sample_find_device(sample, &row->id) != row) /* listed twice */
             continue;
-        fresh[n_fresh] = calloc(1, sizeof(struct device));
+        fresh[n_fresh] = calloc(1, sizeof(struct device_facts));
         if (!fresh[n_fresh]) {
             free_devices(fresh, n_fresh);
             return -ENOMEM;
@@ -227,7 +228,7 @@ int inventory_update(struct inventory *inventory, const struct sample *sample) {
     }
 
     for (size_t i = 0; i < n_known; i++) {
-        struct device *device = inventory->devices[i];
+        struct device_facts *device = inventory->devices[i];
 
         if (sample_find_device(sample, &device->seen.id))
             continue;
@@ -236,7 +237,7 @@ int inventory_update(struct inventory *inventory, const struct sample *sample) {
              device->seen.is_mig ? "the instance is gone" : "the GPU is no longer on the bus");
     }
     for (size_t i = 0; i < sample->n_devices; i++) {
-        struct device *device = find(inventory, &sample->devices[i].id);
+        struct device_facts *device = find(inventory, &sample->devices[i].id);
 
         if (device)
             take_row(inventory, device, &sample->devices[i], sample->taken_usec);
@@ -254,7 +255,7 @@ int inventory_update(struct inventory *inventory, const struct sample *sample) {
 }
 
 int inventory_miss(struct inventory *inventory, const struct sample_device *seen) {
-    struct device *device;
+    struct device_facts *device;
 
     if (find(inventory, &seen->id))
         return 0;
@@ -267,17 +268,17 @@ int inventory_miss(struct inventory *inventory, const struct sample_device *seen
     device->seen.health = SAMPLE_LOST;
     inventory->devices[inventory->n++] = device;
     settle_order(inventory);
-    lose(inventory, device, "it was there before allotd was restarted, and is not now");
+    lose(inventory, device, "it has been missing since allotd was restarted");
     return 0;
 }
 
 void inventory_stale(struct inventory *inventory) {
     for (size_t i = 0; i < inventory->n; i++)
-        inventory->devices[i]->seen.has = 0;
+        inventory->devices[i]->seen.readings.has = 0;
 }
 
 /* The device itself, and the instances of a GPU. */
-static bool concerns(const struct device *device, const struct gpuid *id) {
+static bool concerns(const struct device_facts *device, const struct gpuid *id) {
     return gpuid_equal(&device->seen.id, id) || gpuid_equal(&device->seen.parent, id);
 }
 
@@ -286,7 +287,7 @@ int inventory_drain(struct inventory *inventory, const struct gpuid *id, enum de
     if (!find(inventory, id))
         return -ENOENT;
     for (size_t i = 0; i < inventory->n; i++) {
-        struct device *device = inventory->devices[i];
+        struct device_facts *device = inventory->devices[i];
         enum device_state before = device->state;
 
         if (!concerns(device, id))
@@ -304,7 +305,7 @@ int inventory_resume(struct inventory *inventory, const struct gpuid *id, enum d
     if (!find(inventory, id))
         return -ENOENT;
     for (size_t i = 0; i < inventory->n; i++) {
-        struct device *device = inventory->devices[i];
+        struct device_facts *device = inventory->devices[i];
         enum device_state before = device->state;
 
         if (!concerns(device, id))
@@ -318,7 +319,7 @@ int inventory_resume(struct inventory *inventory, const struct gpuid *id, enum d
     return 0;
 }
 
-const struct device *inventory_at(const struct inventory *inventory, size_t i) {
+const struct device_facts *inventory_at(const struct inventory *inventory, size_t i) {
     return i < inventory->n ? inventory->devices[i] : NULL;
 }
 
@@ -326,7 +327,8 @@ size_t inventory_count(const struct inventory *inventory) {
     return inventory->n;
 }
 
-const struct device *inventory_find(const struct inventory *inventory, const struct gpuid *id) {
+const struct device_facts *inventory_find(const struct inventory *inventory,
+                                          const struct gpuid *id) {
     return find(inventory, id);
 }
 
@@ -348,7 +350,7 @@ static bool parse_index(const char *text, uint32_t *index, bool *has_place, uint
     }
 }
 
-static bool is_named(const struct device *device, const char *beginning) {
+static bool is_named(const struct device_facts *device, const char *beginning) {
     char text[GPUID_TEXT_SIZE];
 
     gpuid_format(&device->seen.id, text);
@@ -356,8 +358,8 @@ static bool is_named(const struct device *device, const char *beginning) {
 }
 
 int inventory_resolve(const struct inventory *inventory, const char *text,
-                      const struct device **ret) {
-    const struct device *found = NULL;
+                      const struct device_facts **ret) {
+    const struct device_facts *found = NULL;
     uint32_t index, place;
     bool has_place;
     struct pci_id pci;

@@ -26,7 +26,7 @@ enum inventory_change {
 
 /* `device` is borrowed. Must not call back into the inventory. */
 typedef void (*inventory_fn)(void *userdata, enum inventory_change change,
-                             const struct device *device);
+                             const struct device_facts *device);
 
 struct inventory;
 
@@ -59,13 +59,14 @@ int inventory_drain(struct inventory *inventory, const struct gpuid *id, enum de
 int inventory_resume(struct inventory *inventory, const struct gpuid *id, enum device_drain why);
 
 /* Devices in bus order, instances after their GPU; NULL past the end. Borrowed. */
-const struct device *inventory_at(const struct inventory *inventory, size_t i);
+const struct device_facts *inventory_at(const struct inventory *inventory, size_t i);
 size_t inventory_count(const struct inventory *inventory);
-const struct device *inventory_find(const struct inventory *inventory, const struct gpuid *id);
+const struct device_facts *inventory_find(const struct inventory *inventory,
+                                          const struct gpuid *id);
 
 /*
  * By what people write: a UUID or a beginning of one that is unique, a bus id (the GPU), an index
  * in bus order ("2"), or of an instance "2:0" (GPU:place). -ENOENT, -ENOTUNIQ.
  */
 int inventory_resolve(const struct inventory *inventory, const char *text,
-                      const struct device **ret);
+                      const struct device_facts **ret);

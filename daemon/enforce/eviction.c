@@ -34,7 +34,7 @@ static void send_signal(struct manager *manager, const struct lease *lease, int 
 
     broker_events_report(
         manager, LOG_NOTICE, &(struct log_about){ .message = LOG_SIGNALLED, .lease = lease->id },
-        "action", "lease %llu has ended (%s) and its %u processes have not: they get %s",
+        "action", "lease %llu has ended (%s), but its %u processes have not: they get %s",
         (unsigned long long)lease->id, lease->reason,
         lease->n_holders + (!lease->cgroup[0] && broker_owner(lease) ? 1 : 0), name);
     if (manager->accounts)
@@ -50,7 +50,7 @@ static void send_signal(struct manager *manager, const struct lease *lease, int 
                            on_signals_sent, manager);
     if (r < 0)
         log_line(LOG_WARNING, &(struct log_about){ .lease = lease->id },
-                 "the hand cannot be asked to signal them: %s", strerror(-r));
+                 "allot-hand cannot be asked to signal them: %s", strerror(-r));
 }
 
 void eviction_begin(struct manager *manager, const struct lease *lease) {
@@ -63,7 +63,7 @@ void eviction_begin(struct manager *manager, const struct lease *lease) {
         free(eviction);
         eviction = NULL;
     }
-    if (!eviction) { /* no memory to remember it by: the last step at once */
+    if (!eviction) { /* no memory to remember it: take the last step at once */
         send_signal(manager, lease, SIGKILL);
         return;
     }

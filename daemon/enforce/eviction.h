@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Eviction: the processes of a lease that was told to end and did not are ended: SIGTERM, and
- * SIGKILL for those that are still there after the time that the configuration gives them.
+ * Eviction: ends the processes of a lease that was told to end and did not: SIGTERM, then SIGKILL
+ * for those that are still there after the time that the configuration gives them.
  *
  * Owned by the manager, by lease; over when the lease is. Event-loop thread only.
  */

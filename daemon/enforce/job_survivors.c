@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A search looks through all processes of the machine, some at each turn of the loop, and remembers
- * all that belong to the job: when the first of them ends the next one takes its place, and only
- * after the last one is there another search.
+ * A search visits all processes of the machine, some at each turn of the loop, and remembers all
+ * that belong to the job: when the first of them ends, the next one takes its place, and only after
+ * the last one is there another search.
  *
- * Processes come and go meanwhile. One that forks and ends between two looks would slip by; so
- * where none was found and a process ended during the search, all are looked through again, a few
- * times. A job that forks away for longer than that has chosen to.
+ * Processes come and go meanwhile. One that forks and ends between two looks could be missed. So if
+ * none was found and a process ended during the search, all are visited again, a few times. A job
+ * that keeps forking for longer than that has chosen to get away.
+ *
+ * The environments of others' processes are for root alone: an unprivileged daemon has its hand
+ * search in the same way.
  */
 #include "daemon/enforce/job_survivors.h"
 
@@ -23,6 +26,7 @@
 
 #include "base/cleanup.h"
 #include "base/sha256.h"
+#include "daemon/enforce/job_marks.h"
 #include "daemon/enforce/process_watch.h"
 #include "daemon/log.h"
 #include "daemon/manager.h"
@@ -30,22 +34,19 @@
 #define PASSES           3
 #define BUDGET           (32u << 20)  /* bytes of environments read in one pass … */
 #define SLICE_BUDGET     (512u << 10) /* … and in one turn of the loop */
-#define ENVIRONMENT_MAX  (8u << 20)   /* more than the kernel lets a process have */
-#define LEAST_COST       4096u        /* of a process of the user, however small its environment */
 #define SLICE_LOOKS      256          /* processes of any user, in one turn */
 #define FOUND_MAX        4096
-#define ENTRY_SIZE       256 /* of the two variables that matter, with their NUL */
-#define CHUNK_BYTES      16384
 #define ENVIRONMENTS_MAX 16384 /* processes that are remembered */
 #define ENVIRONMENT_USEC UINT64_C(60000000)
 #define REFILL_USEC      UINT64_C(100000)
 
 /* A lease whose known processes are gone, and the others that were found of it. */
-struct search {
+struct survivor_search {
     struct list in_manager;
     struct manager *manager;
     uint64_t lease;
-    sd_event_source *source; /* NULL: it is over, and `found` is what is left of it */
+    sd_event_source *source; /* NULL: it is over, and `found` is what is left of it … */
+    bool is_asked;           /* … unless the hand searches */
     DIR *proc;
     unsigned pass;
     size_t budget;    /* left of this pass */
@@ -54,76 +55,16 @@ struct search {
     size_t n_found, next; /* those before `next` have had their turn */
 };
 
-/* What an environment says. */
-struct job_marks {
-    bool has_lease, has_token;
-    uint64_t lease;
-    uint8_t token[SHA256_SIZE];
-};
-
-/* A process that NVML showed. */
+/* A process that NVML showed, and what its environment says. */
 struct environment {
     struct process_id process;
     uid_t uid;
     uint64_t read_usec, asked_usec;
-    struct job_marks job_marks;
+    struct job_marks job_marks; /* read by the daemon itself, or … */
+    bool is_asked;              /* … the hand is asked whether it has the marks of a lease: */
+    uint64_t next_lease;        /* of this one or a later one */
+    uint64_t lease;             /* which it has; 0: none so far */
 };
-
-static void read_entry(struct job_marks *job_marks, const char *entry) {
-    static const char lease[] = "ALLOT_LEASE=", token[] = "ALLOT_TOKEN=";
-
-    if (strncmp(entry, lease, sizeof(lease) - 1) == 0) {
-        const char *digits = entry + sizeof(lease) - 1;
-        char *end;
-
-        errno = 0;
-        job_marks->lease = strtoull(digits, &end, 10);
-        job_marks->has_lease = isdigit((unsigned char)*digits) && !*end && errno == 0;
-    } else if (strncmp(entry, token, sizeof(token) - 1) == 0) {
-        const char *text = entry + sizeof(token) - 1;
-
-        sha256(job_marks->token, text, strlen(text));
-        job_marks->has_token = true;
-    }
-}
-
-/*
- * The environment of a process, entry by entry; those too long for ours are passed over. All of it,
- * since half of one says nothing: takes from the budget, and may be the last to do so. -ESRCH: it
- * ended meanwhile, or is to be looked at again.
- */
-static int read_environment(int proc, const char *pid, size_t *budget, struct job_marks *ret) {
-    char path[32], chunk[CHUNK_BYTES], entry[ENTRY_SIZE];
-    cleanup(closep) int fd = -1;
-    size_t len = 0, sum = 0;
-
-    *ret = (struct job_marks){ 0 };
-    snprintf(path, sizeof(path), "%.10s/environ", pid);
-    fd = openat(proc, path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return errno == ENOENT ? -ESRCH : -errno;
-    while (sum < ENVIRONMENT_MAX) {
-        ssize_t n = read(fd, chunk, sizeof(chunk));
-
-        if (n < 0)
-            return -errno;
-        if (n == 0)
-            break;
-        sum += (size_t)n;
-        for (ssize_t i = 0; i < n; i++) {
-            if (len < sizeof(entry))
-                entry[len++] = chunk[i];
-            if (chunk[i])
-                continue;
-            if (!entry[len - 1])
-                read_entry(ret, entry);
-            len = 0;
-        }
-    }
-    *budget -= MIN(*budget, MAX(sum, (size_t)LEAST_COST));
-    /* None at all: it may be just becoming another program. */
-    return sum ? 0 : -ESRCH;
-}
 
 static bool is_of(const struct manager *manager, const struct lease *lease,
                   const struct job_marks *job_marks) {
@@ -134,35 +75,16 @@ static bool is_of(const struct manager *manager, const struct lease *lease,
             (job_marks->has_token && sha256_equal(job_marks->token, lease->token)));
 }
 
-/* 1: this is one, and its end is watched; -ESRCH: it ended meanwhile. */
+/* 1: it belongs to the job, and its end is watched; -ESRCH: it ended meanwhile. */
 static int look(struct manager *manager, const struct lease *lease, int proc, const char *name,
                 size_t *budget, struct process_id *ret) {
-    struct process_id before, after;
     struct job_marks job_marks;
-    struct stat st;
-    int r;
+    int r = job_marks_of_user(&job_marks, ret, proc, name, lease->uid, budget);
 
-    /* Its effective user, or root where it is not to be looked into. */
-    if (fstatat(proc, name, &st, 0) < 0)
-        return errno == ENOENT ? -ESRCH : -errno;
-    if (st.st_uid != lease->uid)
-        return 0;
-    r = process_identify(&before, (pid_t)atoi(name));
-    if (r == -ESRCH)
-        return 0; /* a zombie: it holds nothing and forks no more */
-    if (r < 0)
-        return r;
-    r = read_environment(proc, name, budget, &job_marks);
-    if (r < 0 || !is_of(manager, lease, &job_marks))
-        return r;
-    r = process_identify(&after, before.pid);
-    if (r < 0 || !process_id_equal(&before, &after))
-        return -ESRCH;
-    r = process_watch_begin(manager, &before);
-    if (r < 0)
-        return r;
-    *ret = before;
-    return 1;
+    if (r <= 0 || !is_of(manager, lease, &job_marks))
+        return MIN(r, 0);
+    r = process_watch_begin(manager, ret);
+    return r < 0 ? r : 1;
 }
 
 /* ---- The lease of a process -------------------------------------------------------------------
@@ -190,7 +112,7 @@ static int environment_read_process(struct manager *manager, struct environment 
     snprintf(name, sizeof(name), "%d", (int)environment->process.pid);
     if (fstatat(proc, name, &st, 0) < 0)
         return -errno;
-    r = read_environment(proc, name, &manager->job_survivors.budget_bytes, &environment->job_marks);
+    r = job_marks_read(&environment->job_marks, proc, name, &manager->job_survivors.budget_bytes);
     if (r < 0)
         return r;
     r = process_identify(&now, environment->process.pid);
@@ -200,11 +122,97 @@ static int environment_read_process(struct manager *manager, struct environment 
     return 0;
 }
 
-uint64_t job_survivors_lease_of(struct manager *manager, const struct process_id *process) {
+static bool reads_itself(uid_t uid) {
+    return geteuid() == 0 || geteuid() == uid;
+}
+
+/* The user's lease with the least number from `id` on that goes by the environment; NULL: none. */
+static const struct lease *next_lease(const struct manager *manager, uid_t uid, uint64_t id) {
+    const struct lease *lease, *best = NULL;
+
+    for (size_t pos = 0; (lease = broker_next_lease(manager->broker, &pos));)
+        if (lease->uid == uid && lease->id >= id && lease->has_token &&
+            (!best || lease->id < best->id))
+            best = lease;
+    return best;
+}
+
+static void ask_environment(struct manager *manager);
+
+static void on_environment(void *userdata, int r, const struct hand_answer *answer,
+                           const struct allot_error *err) {
+    struct manager *manager = userdata;
+    struct environment *environment =
+        map_find(&manager->job_survivors.environments,
+                 process_id_key(&manager->job_survivors.asked_process));
+
+    manager->job_survivors.is_asked = false;
+    if (r == 0 && environment && answer->found.n_processes > 0 &&
+        answer->found.processes[0].start == environment->process.start) {
+        environment->lease = manager->job_survivors.asked_lease;
+        environment->is_asked = false;
+    } else if (r == 0 && environment)
+        environment->next_lease = manager->job_survivors.asked_lease + 1;
+    if (r == 0)
+        ask_environment(manager); /* else with the next sample */
+}
+
+/* Ask the hand the next of these questions, if none is open. */
+static void ask_environment(struct manager *manager) {
+    struct job_survivors *survivors = &manager->job_survivors;
+    struct environment *environment;
+
+    if (survivors->is_asked)
+        return;
+    for (size_t pos = 0; (environment = map_next(&survivors->environments, &pos));) {
+        const struct lease *lease =
+            environment->is_asked ? next_lease(manager, environment->uid, environment->next_lease)
+                                  : NULL;
+        struct hand_find find = { .uid = environment->uid, .pid = environment->process.pid };
+
+        if (!lease) {
+            environment->is_asked = false;
+            continue;
+        }
+        find.lease = lease->id;
+        find.has_token = lease->has_token;
+        memcpy(find.token, lease->token, sizeof(find.token));
+        survivors->asked_process = environment->process;
+        survivors->asked_lease = environment->next_lease = lease->id;
+        survivors->is_asked = hand_find(manager->hand, &find, on_environment, manager) == 0;
+        return;
+    }
+}
+
+static int environment_read(struct manager *manager, struct environment *environment) {
+    if (reads_itself(environment->uid))
+        return environment_read_process(manager, environment);
+    environment->is_asked = true;
+    return 0;
+}
+
+static bool names_lease(const struct environment *environment) {
+    return environment->job_marks.has_lease || environment->lease || environment->is_asked;
+}
+
+/* What the hand said, of a lease that is still there; else by what was read. */
+static uint64_t environment_lease(struct manager *manager, const struct environment *environment) {
+    const struct lease *lease =
+        environment->lease ? broker_lease(manager->broker, environment->lease)
+        : environment->job_marks.has_lease
+            ? broker_lease_called(manager->broker, environment->job_marks.lease, environment->uid)
+            : NULL;
+
+    return lease && lease->uid == environment->uid &&
+                   (environment->lease || is_of(manager, lease, &environment->job_marks))
+               ? lease->id
+               : 0;
+}
+
+static uint64_t lease_of(struct manager *manager, const struct process_id *process, uid_t uid) {
     const uint64_t now_usec = manager_now(manager).usec;
     struct environment *environment =
         map_find(&manager->job_survivors.environments, process_id_key(process));
-    const struct lease *lease;
 
     if (manager->job_survivors.filled_usec == 0 ||
         now_usec - manager->job_survivors.filled_usec >= REFILL_USEC) {
@@ -213,14 +221,14 @@ uint64_t job_survivors_lease_of(struct manager *manager, const struct process_id
         if (manager->job_survivors.environments.n >= ENVIRONMENTS_MAX / 2)
             environments_sweep(manager, now_usec);
     }
-    if (!environment || (!environment->job_marks.has_lease &&
-                         now_usec - environment->read_usec >= ENVIRONMENT_USEC)) {
-        struct environment fresh = { .process = *process, .read_usec = now_usec };
+    if (!environment ||
+        (!names_lease(environment) && now_usec - environment->read_usec >= ENVIRONMENT_USEC)) {
+        struct environment fresh = { .process = *process, .uid = uid, .read_usec = now_usec };
 
         if (manager->job_survivors.budget_bytes == 0 ||
             (!environment && manager->job_survivors.environments.n >= ENVIRONMENTS_MAX))
             return 0;
-        if (environment_read_process(manager, &fresh) < 0)
+        if (environment_read(manager, &fresh) < 0)
             return 0;
         if (!environment) {
             environment = malloc(sizeof(*environment));
@@ -235,17 +243,33 @@ uint64_t job_survivors_lease_of(struct manager *manager, const struct process_id
         *environment = fresh;
     }
     environment->asked_usec = now_usec;
-    if (!environment->job_marks.has_lease)
-        return 0;
-    lease = broker_lease_called(manager->broker, environment->job_marks.lease, environment->uid);
-    return lease && is_of(manager, lease, &environment->job_marks) ? lease->id : 0;
+    return environment_lease(manager, environment);
+}
+
+uint64_t *job_survivors_leases(struct manager *manager, const struct sample *sample) {
+    uint64_t *leases = NULL;
+
+    for (size_t i = 0; i < sample->n_processes; i++) {
+        const struct sample_process *row = &sample->processes[i];
+        struct process_id process = { .pid = row->pid, .start = row->start };
+        uint64_t lease = row->has_uid && broker_is_unclaimed(manager->broker, row)
+                             ? lease_of(manager, &process, row->uid)
+                             : 0;
+
+        if (lease && !leases)
+            leases = calloc(sample->n_processes, sizeof(*leases));
+        if (lease && leases)
+            leases[i] = lease;
+    }
+    ask_environment(manager);
+    return leases;
 }
 
 /* ---- A search ---------------------------------------------------------------------------------
  */
 
-static struct search *search_find(struct manager *manager, uint64_t lease) {
-    struct search *search;
+static struct survivor_search *search_find(struct manager *manager, uint64_t lease) {
+    struct survivor_search *search;
 
     list_foreach (search, &manager->job_survivors.searches, in_manager)
         if (search->lease == lease)
@@ -253,21 +277,21 @@ static struct search *search_find(struct manager *manager, uint64_t lease) {
     return NULL;
 }
 
-static void search_stop(struct search *search) {
+static void search_stop(struct survivor_search *search) {
     search->source = sd_event_source_disable_unref(search->source);
     if (search->proc)
         closedir(search->proc);
     search->proc = NULL;
 }
 
-static void search_free(struct search *search) {
+static void search_free(struct survivor_search *search) {
     search_stop(search);
     list_remove(&search->in_manager);
     free(search->found);
     free(search);
 }
 
-static int keep(struct search *search, const struct process_id *process) {
+static int keep(struct survivor_search *search, const struct process_id *process) {
     struct process_id *more;
 
     if (search->n_found == FOUND_MAX)
@@ -280,8 +304,8 @@ static int keep(struct search *search, const struct process_id *process) {
     return 0;
 }
 
-/* The next of those found that is still there; whether there was one. */
-static bool hand_over(struct search *search) {
+/* Pass on the next one found that is still there; false: there is none. */
+static bool hand_over(struct survivor_search *search) {
     struct manager *manager = search->manager;
 
     while (search->next < search->n_found) {
@@ -297,7 +321,7 @@ static bool hand_over(struct search *search) {
 }
 
 /* All was looked through. */
-static void finish(struct search *search) {
+static void finish(struct survivor_search *search) {
     struct manager *manager = search->manager;
     const uint64_t lease = search->lease;
 
@@ -319,7 +343,7 @@ static void finish(struct search *search) {
 }
 
 /* Some more processes; whether the pass is over. */
-static bool slice(struct search *search, const struct lease *lease) {
+static bool slice(struct survivor_search *search, const struct lease *lease) {
     size_t left = MIN(search->budget, (size_t)SLICE_BUDGET);
     const size_t had = left;
     const struct dirent *entry = NULL;
@@ -343,7 +367,7 @@ static bool slice(struct search *search, const struct lease *lease) {
 }
 
 static int on_slice(sd_event_source *source, void *data) {
-    struct search *search = data;
+    struct survivor_search *search = data;
     const struct lease *lease = broker_lease(search->manager->broker, search->lease);
 
     if (!lease) {
@@ -362,38 +386,78 @@ static int on_slice(sd_event_source *source, void *data) {
     return 0;
 }
 
-static int begin(struct search *search) {
+static int ask_hand(struct survivor_search *search, const struct lease *lease);
+
+static void on_found(void *userdata, int r, const struct hand_answer *answer,
+                     const struct allot_error *err) {
+    struct survivor_search *search = userdata;
+    const struct lease *lease = broker_lease(search->manager->broker, search->lease);
+
+    search->is_asked = false;
+    if (!lease) {
+        search_free(search); /* released meanwhile */
+        return;
+    }
+    /* A hand that got stuck or ended has a successor. */
+    if ((r == -ECONNRESET || r == -ETIMEDOUT) && ++search->pass < PASSES &&
+        ask_hand(search, lease) == 0)
+        return;
+    if (r < 0)
+        log_line(LOG_WARNING, &(struct log_about){ .lease = search->lease },
+                 "processes that the job of lease %llu left behind could not be searched for: %s",
+                 (unsigned long long)search->lease, err->text);
+    for (uint32_t i = 0; r == 0 && i < answer->found.n_processes; i++) {
+        struct process_id process = { answer->found.processes[i].pid,
+                                      answer->found.processes[i].start };
+
+        if (process_watch_begin(search->manager, &process) == 0)
+            keep(search, &process);
+    }
+    finish(search);
+}
+
+static int ask_hand(struct survivor_search *search, const struct lease *lease) {
+    struct hand_find find = { .lease = lease->id,
+                              .uid = lease->uid,
+                              .has_token = lease->has_token };
+    int r;
+
+    memcpy(find.token, lease->token, sizeof(find.token));
+    r = hand_find(search->manager->hand, &find, on_found, search);
+    search->is_asked = r == 0;
+    return r;
+}
+
+static int begin(struct survivor_search *search) {
+    const struct lease *lease = broker_lease(search->manager->broker, search->lease);
     int r;
 
     search->next = search->n_found = 0;
     search->pass = 0;
+    if (!reads_itself(lease->uid))
+        return ask_hand(search, lease);
     search->is_restless = false;
     search->budget = BUDGET;
     search->proc = opendir("/proc");
     if (!search->proc)
         return -errno;
     r = sd_event_add_defer(search->manager->event, &search->source, on_slice, search);
-    /* At every turn, and as others have theirs. */
+    /* Run at every turn, beside the others. */
     return r < 0 ? r : sd_event_source_set_enabled(search->source, SD_EVENT_ON);
 }
 
-bool job_survivors_seek(struct manager *manager, const struct lease *lease) {
-    struct search *search, *following;
+/* The next that is left of an earlier search, or another search; false: neither is possible. */
+static bool seek(struct manager *manager, uint64_t lease) {
+    struct survivor_search *search = search_find(manager, lease);
 
-    list_foreach_safe (search, following, &manager->job_survivors.searches, in_manager)
-        if (!search->source && !broker_lease(manager->broker, search->lease))
-            search_free(search);
-    search = search_find(manager, lease->id);
-    if (search && (search->source || hand_over(search)))
+    if (search && (search->source || search->is_asked || hand_over(search)))
         return true;
-    if (geteuid() != 0 && geteuid() != lease->uid)
-        return false;
     if (!search) {
         search = calloc(1, sizeof(*search));
         if (!search)
             return false;
         search->manager = manager;
-        search->lease = lease->id;
+        search->lease = lease;
         list_append(&manager->job_survivors.searches, &search->in_manager);
     }
     if (begin(search) < 0) {
@@ -403,12 +467,25 @@ bool job_survivors_seek(struct manager *manager, const struct lease *lease) {
     return true;
 }
 
+void job_survivors_settle(struct manager *manager) {
+    struct survivor_search *search, *following;
+    const struct lease *lease;
+
+    manager->job_survivors.is_due = false;
+    list_foreach_safe (search, following, &manager->job_survivors.searches, in_manager)
+        if (!search->source && !search->is_asked && !broker_lease(manager->broker, search->lease))
+            search_free(search);
+    for (size_t pos = 0; (lease = broker_next_lease(manager->broker, &pos));)
+        if (lease->is_orphaned && !seek(manager, lease->id))
+            broker_inherit(manager->broker, lease->id, NULL, manager_now(manager));
+}
+
 void job_survivors_init(struct job_survivors *survivors) {
     list_init(&survivors->searches);
 }
 
 void job_survivors_done(struct job_survivors *survivors) {
-    struct search *search, *following;
+    struct survivor_search *search, *following;
     struct environment *environment;
 
     list_foreach_safe (search, following, &survivors->searches, in_manager)

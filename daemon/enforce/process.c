@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The order of looking is what makes the answers sure: first the descriptor, then /proc, then the
- * descriptor again. If the process still lives after /proc was read, then what was read was its own
- * and not that of a later owner of the pid.
+ * The order of steps makes the answers certain: first open the descriptor, then read /proc, then
+ * check the descriptor again. If the process still lives after /proc was read, then what was read
+ * was its own and not that of a later owner of the pid.
  */
 #include "daemon/enforce/process.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -18,49 +15,12 @@
 #include "base/cleanup.h"
 #include "wire/peer.h"
 
-/* A file of /proc/PID, NUL-terminated; its length. */
-static ssize_t read_proc(pid_t pid, const char *file, char *ret, size_t size) {
-    char path[64];
-    cleanup(closep) int fd = -1;
-    size_t len = 0;
-
-    snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, file);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return errno == ENOENT ? -ESRCH : -errno;
-    while (len < size - 1) {
-        ssize_t n = read(fd, ret + len, size - 1 - len);
-
-        if (n < 0)
-            return -errno; /* ESRCH: it ended between the two calls */
-        if (n == 0)
-            break;
-        len += (size_t)n;
-    }
-    ret[len] = 0;
-    return (ssize_t)len;
-}
-
 int process_identify(struct process_id *ret, pid_t pid) {
-    char text[1024], state, *after;
-    unsigned long long start;
-    ssize_t n;
+    uint64_t start;
+    int r = proc_file_start("/proc", pid, &start);
 
-    if (pid <= 0)
-        return -ESRCH;
-    n = read_proc(pid, "stat", text, sizeof(text));
-    if (n < 0)
-        return (int)n;
-
-    /* "pid (name) state ppid …": the name may hold blanks and brackets, the rest may not. */
-    after = strrchr(text, ')');
-    if (!after || sscanf(after,
-                         ") %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d "
-                         "%*d %llu",
-                         &state, &start) != 2)
-        return -EBADMSG;
-    if (state == 'Z' || state == 'X')
-        return -ESRCH;
+    if (r < 0)
+        return r;
     *ret = (struct process_id){ pid, start };
     return 0;
 }
@@ -106,23 +66,7 @@ int process_of_peer(struct process_id *ret, const struct peer *peer) {
 }
 
 int process_cgroup(char ret[static PROCESS_CGROUP_SIZE], pid_t pid) {
-    char text[PROCESS_CGROUP_SIZE * 2], *line, *end;
-    ssize_t n = read_proc(pid, "cgroup", text, sizeof(text));
-
-    if (n < 0)
-        return (int)n;
-    line = strncmp(text, "0::", 3) == 0 ? text : strstr(text, "\n0::");
-    if (!line)
-        return -ENODATA;
-    line += *line == '\n' ? 4 : 3;
-    end = strchrnul(line, '\n');
-    if (!*end || (size_t)(end - line) >= PROCESS_CGROUP_SIZE)
-        return -ENAMETOOLONG;
-    *end = 0;
-    if (end - line >= 10 && strcmp(end - 10, " (deleted)") == 0)
-        end[-10] = 0;
-    memcpy(ret, line, strlen(line) + 1);
-    return 0;
+    return proc_file_cgroup("/proc", pid, ret);
 }
 
 bool process_is_within(const char *cgroup, const char *scope) {
@@ -133,7 +77,7 @@ bool process_is_within(const char *cgroup, const char *scope) {
 
 void process_name(char ret[static PROCESS_NAME_SIZE], pid_t pid) {
     char text[PROCESS_NAME_SIZE];
-    ssize_t n = pid > 0 ? read_proc(pid, "comm", text, sizeof(text)) : -ESRCH;
+    ssize_t n = proc_file_read("/proc", pid, "comm", text, sizeof(text));
     size_t len = 0;
 
     for (ssize_t i = 0; i < n && text[i] != '\n'; i++)

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Process: the identity of a process, so sure that a reused pid is not mistaken for it.
+ * Process: the identity of a process that a reused pid cannot fake.
  *
  * A pid alone names the process that has it now. With its start time it names one process of this
- * boot, also in a file; with a pidfd it also tells when that ends. All of it is read from the
- * kernel; nothing in a message is believed.
+ * boot, also in a file; with a pidfd it also tells when that process ends. All of it is read from
+ * the kernel; nothing in a message is believed.
  */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/proc_file.h"
 #include "base/process_id.h"
 
 struct peer;
@@ -31,10 +32,8 @@ int process_open(int *ret_fd, const struct process_id *id);
  */
 int process_of_peer(struct process_id *ret, const struct peer *peer);
 
-/* Longest path of a cgroup that is looked at, with its NUL; a longer one is -ENAMETOOLONG. */
-#define PROCESS_CGROUP_SIZE 4096
-
 /* The path of its cgroup (version 2) below the mount point: "/user.slice/…". -ESRCH, -ENODATA. */
+#define PROCESS_CGROUP_SIZE PROC_FILE_CGROUP_SIZE
 int process_cgroup(char ret[static PROCESS_CGROUP_SIZE], pid_t pid);
 
 /* Whether `cgroup` is `scope` or lies below it. Nothing is within an empty scope. */

@@ -33,7 +33,7 @@ static int on_end(sd_event_source *source, int fd, uint32_t events, void *data) 
 
     watched_process_free(watched_process);
     broker_process_gone(manager->broker, &process, manager_now(manager));
-    /* What it used is free as soon as the driver says so, which is soon: look. */
+    /* What it used is free as soon as the driver says so, which is soon: take a sample. */
     hand_sample(manager->hand);
     manager_settle(manager);
     return 0;

@@ -17,7 +17,7 @@
 struct scope {
     struct manager *manager;
     uint64_t lease;
-    sd_event_source *source; /* NULL: the tick alone looks */
+    sd_event_source *source; /* NULL: only the tick checks */
     char path[];             /* of cgroup.events */
 };
 
@@ -71,9 +71,9 @@ void scope_watch(struct manager *manager, uint64_t lease, const char *cgroup) {
     size_t size;
     int r;
 
-    if (!*cgroup || map_find(&manager->scopes.by_lease, lease))
+    /* A scope that cannot be seen is not taken for an empty one. */
+    if (!*cgroup || !root || map_find(&manager->scopes.by_lease, lease))
         return;
-    root = root ? root : "/sys/fs/cgroup";
     size = strlen(root) + strlen(cgroup) + sizeof("/cgroup.events");
     scope = calloc(1, sizeof(*scope) + size);
     if (scope) {
@@ -84,7 +84,8 @@ void scope_watch(struct manager *manager, uint64_t lease, const char *cgroup) {
     if (!scope || map_put(&manager->scopes.by_lease, lease, scope) < 0) {
         free(scope);
         log_line(LOG_WARNING, &(struct log_about){ .lease = lease },
-                 "no memory to watch the scope of lease %llu: it ends when it is released",
+                 "out of memory: the scope of lease %llu is not watched; a "
+                 "release ends the lease",
                  (unsigned long long)lease);
         return;
     }

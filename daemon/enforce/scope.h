@@ -4,7 +4,7 @@
  * Scope: the cgroup of a lease, watched for the moment at which its last process is gone.
  *
  * A lease with a scope ends with its last process, however the program that started it ended. The
- * kernel tells by cgroup.events; a look at each tick covers what it did not tell. Owned by the
+ * kernel reports that in cgroup.events; a check at each tick covers what it missed. Owned by the
  * manager, by lease; event-loop thread only.
  */
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Signal request: signals to the processes of a lease that the hand was asked for, counted as its
- * answers come.
+ * Signal request: signals to the processes of a lease that the hand was asked to send, counted as
+ * its answers come.
  *
  * Owned by the manager until the last answer. Event-loop thread only.
  */
@@ -25,9 +25,9 @@ void signal_request_list_done(struct signal_request_list *list); /* answers do n
 struct signal_request;
 
 /*
- * Whose rights the signal has. A signal that the user wants, or that a user can bring about (a time
- * limit, idleness), reaches what the user could signal, and not a process of the job that runs as
- * another user by now.
+ * With which rights a signal is sent. A signal that the user wants, or that a user can cause (a
+ * time limit, idleness), reaches what the user could signal, but not a process of the job that by
+ * now runs as another user.
  */
 enum signal_request_rights {
     SIGNAL_AS_OWNER, /* of the lease */

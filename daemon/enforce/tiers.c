@@ -17,7 +17,10 @@ static void on_probed(void *userdata, int r, const struct hand_answer *answer,
     if (r < 0) {
         log_line(LOG_WARNING, &(struct log_about){ .message = LOG_TIER },
                  "the tiers of enforcement could not be tried: %s", err->text);
-        /* Its hand may have been replaced meanwhile. What breaks hands is not tried for ever. */
+        /*
+         * The hand may have been replaced meanwhile. Do not repeat for ever a probe that breaks
+         * hands.
+         */
         if (++manager->tiers.n_probes_failed < PROBES_MAX)
             manager->tiers.is_probing = false;
         return;
@@ -51,7 +54,7 @@ static void on_locked(void *userdata, int r, const struct hand_answer *answer,
 
 void tiers_lock(struct manager *manager) {
     manager->tiers.lock_usec = manager_now(manager).usec;
-    /* Before the first sample the hand does not know what there is to lock: it is asked then. */
+    /* Before the first sample the hand does not know what there is to lock: ask it then. */
     if (manager->tiers.is_probing)
         hand_lock(manager->hand, manager->config->is_locked, on_locked, manager);
 }

@@ -151,7 +151,7 @@ static struct finding examine(const struct watch_rules *rules,
             ret.culprit = process;
     }
     ret.is_over = ret.used_bytes > allowance(rules, subject);
-    /* Too much is too much, whatever the missing ones would add. */
+    /* Too much is too much, whatever the missing readings would add. */
     ret.is_known |= ret.is_over;
     return ret;
 }
@@ -239,7 +239,7 @@ static void climb(struct track *track, const struct watch_rules *rules, uint64_t
 
     if (track->n_over < UINT32_MAX)
         track->n_over++;
-    /* The end of a dry run is no reason to begin with a signal. */
+    /* When a dry run ends, do not begin with a signal. */
     if (track->step > WATCH_LOG && track->is_dry && !rules->dry_run) {
         track->step = WATCH_LOG;
         track->step_usec = now_usec;
@@ -252,7 +252,7 @@ static void climb(struct track *track, const struct watch_rules *rules, uint64_t
         /* A clock that went back must not hurry the ladder. */
         if (now_usec < track->step_usec || now_usec - track->step_usec < rules->step_usec)
             return;
-        /* The process to blame is dealt with; a new one starts with a warning of its own. */
+        /* The process to blame is dealt with; another one starts with its own warning. */
         if (track->step >= WATCH_TERM &&
             (!finding->culprit || !process_id_equal(&track->culprit, &finding->culprit->id)))
             above = WATCH_TERM;

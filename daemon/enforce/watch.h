@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Watch: what NVML shows against what the books allow, and the ladder of answers (tier 5).
+ * Watch: compares what NVML shows with what the books allow, and answers in steps (tier 5).
  *
  *     over for n samples in a row → log → refuse growth → SIGTERM → SIGKILL
  *
  * It remembers which subjects were over, and since when, and is pure otherwise: the time is passed
  * in. It decides, the caller acts (books, hand, log, accounts). Each subject is judged by itself:
  * the processes of one lease on one device, or one process without a lease. Within a lease only the
- * process that holds most beyond what it declared is dealt with. Never: on a reading that the
- * driver marks as not available, or with a display or MPS server. A process without a lease that
- * Slurm or a container engine started is theirs to end: it is only reported, unless the rules name
- * its owner.
+ * process that holds most beyond what it declared is dealt with. It never acts on a reading that
+ * the driver marks as not available, nor against a display or MPS server. A process without a lease
+ * that Slurm or a container engine started is theirs to end: it is only reported, unless the rules
+ * name its owner.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -69,7 +69,7 @@ struct watch_subject {
 };
 
 struct watch_action {
-    enum watch_step step; /* WATCH_FINE: it was over and is no longer; growth is allowed again */
+    enum watch_step step; /* WATCH_FINE: it was over and no longer is; growth is allowed again */
     bool dry_run;         /* this is only what would be done */
     uint64_t lease;
     struct gpuid device;

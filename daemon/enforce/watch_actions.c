@@ -10,27 +10,23 @@
 
 #include "base/cleanup.h"
 #include "daemon/accounts/accounts.h"
-#include "daemon/server/session.h"
 #include "daemon/broker_events.h"
 #include "daemon/manager.h"
 
 /* ---- What a decision does ---------------------------------------------------------------------
  */
 
-/* Tell the process's own connection. */
 static void tell_holder(struct manager *manager, const struct watch_action *action) {
-    struct holder *holder = broker_holder(manager->broker, &action->process.id, action->lease);
-    struct session *session = holder ? holder->cookie : NULL;
-    char uuid[GPUID_TEXT_SIZE];
-    struct wire_notice notice = {
-        .kind = WIRE_NOTICE_OVER,
-        .device = gpuid_format(&action->device, uuid),
-        .bytes = wire_some(action->used_bytes - MIN(action->used_bytes, action->limit_bytes)),
-        .text = action->reason,
-    };
+    const struct holder *holder =
+        broker_holder(manager->broker, &action->process.id, action->lease);
 
-    if (session && session->blocked && session->call.method == WIRE_METHOD_ATTACH)
-        session_stream(session, &(struct wire_attach_reply){ .notice = &notice });
+    if (holder)
+        broker_events_notice(
+            holder, &(struct notice){ .kind = NOTICE_OVER,
+                                      .device = &action->device,
+                                      .bytes = action->used_bytes -
+                                               MIN(action->used_bytes, action->limit_bytes),
+                                      .text = action->reason });
 }
 
 /* A signal that the hand was asked for: the process may be gone when the answer comes. */
@@ -96,7 +92,7 @@ static void on_signal_sent(void *userdata, int r, const struct hand_answer *answ
     else if (answer->signalled.n_processes == 0)
         broker_events_report(
             watch_signal->manager, LOG_NOTICE, &about, "action",
-            "%s was not sent to %s: when it was looked at again it was no longer over", name,
+            "%s was not sent to %s: at a second look it was no longer over its limit", name,
             target);
     else
         broker_events_report(watch_signal->manager, LOG_WARNING, &about, "action",
@@ -111,10 +107,8 @@ static void send_signal(struct manager *manager, const struct watch_action *acti
         .signal = number,
         .pid = action->process.id.pid,
         .start = action->process.id.start,
-        .only_over = true,
-        .device = action->device,
-        .over_bytes = action->over_bytes,
     };
+    const struct hand_excess excess = { action->device, action->over_bytes };
 
     if (watch_signal) {
         *watch_signal = (struct watch_signal){
@@ -127,9 +121,9 @@ static void send_signal(struct manager *manager, const struct watch_action *acti
         };
         list_append(&manager->watch_actions.signals, &watch_signal->in_manager);
     }
-    /* Without the memory to tell of it, it is done all the same. */
-    if (hand_signal(manager->hand, &order, watch_signal ? on_signal_sent : manager_log_failure,
-                    watch_signal) < 0 &&
+    /* Without the memory to report the result, send it nevertheless. */
+    if (hand_signal_over(manager->hand, &order, &excess,
+                         watch_signal ? on_signal_sent : manager_log_failure, watch_signal) < 0 &&
         watch_signal)
         watch_signal_free(watch_signal);
 }
@@ -229,8 +223,8 @@ static void add_lease(struct cases *cases, const struct sample *sample, const st
 
 /*
  * Whether a process outside of every scope has left one. On a locked box a session cannot open a
- * GPU: a process of a user's that began under the lock and has one open opened it in a scope, and
- * had systemd move it out, which lets users move their own processes.
+ * GPU. So a user's process that began under the lock and has a GPU open must have opened it in a
+ * scope, and then had systemd move it out, which lets users move their own processes.
  */
 static bool has_left_scope(const struct manager *manager, const struct sample_process *row) {
     uint64_t started_usec = row->start * (UINT64_C(1000000) / (uint64_t)sysconf(_SC_CLK_TCK));
@@ -241,8 +235,7 @@ static bool has_left_scope(const struct manager *manager, const struct sample_pr
            strncmp(row->cgroup, "/user.slice/", strlen("/user.slice/")) == 0;
 }
 
-/* Such a process is ended, whatever the rules of the watch are: the lock would hold nothing else.
- */
+/* End such a process, whatever the rules of the watch are: otherwise the lock would be useless. */
 static void end_escaped(struct manager *manager, const struct sample_process *row) {
     struct watch_action action = {
         .step = WATCH_KILL,
@@ -315,7 +308,7 @@ void watch_actions_apply(struct manager *manager, const struct sample *sample, s
     subjects = cases.subjects = calloc(cases.max, sizeof(*subjects));
     processes = cases.processes = calloc(cases.max, sizeof(*processes));
     if (!subjects || !processes) {
-        log_line(LOG_WARNING, NULL, "no memory for the watch: it skips a sample");
+        log_line(LOG_WARNING, NULL, "out of memory: the watch skips a sample");
         return;
     }
     for (size_t pos = 0; (lease = broker_next_lease(manager->broker, &pos));) {
@@ -329,7 +322,7 @@ void watch_actions_apply(struct manager *manager, const struct sample *sample, s
     map_done(&holders);
     if (watch_turn(manager->watch_actions.watch, &manager->config->watch, now.usec, cases.subjects,
                    cases.n_subjects, on_action, manager) < 0)
-        log_line(LOG_WARNING, NULL, "no memory for the watch: some processes were not looked at");
+        log_line(LOG_WARNING, NULL, "out of memory: the watch has not looked at some processes");
 }
 
 bool watch_actions_refuses(struct manager *manager, uint64_t lease, const struct gpuid *device) {

@@ -1,29 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One question is out at a time; the others wait in order, with samples after them.
+ * A sample goes through both helpers:
  *
- *     calls ─▶ [ out ] ─▶ socket ─▶ allot-hand          answer in time: the next one
- *     timer ─▶  sample ┘      ▲                         no answer, or the end of the connection:
- *                             └── link, replaced           abandoned; a new link after a while
+ *     timer ─▶ reader: devices, and pids on them ─▶ hand: what these processes are ─▶ sampled()
  *
- * A new hand is told what its predecessor knew (HELLO, the devices it had read, which are closed)
- * before anything else is asked. It comes at once after the first failure, then
- * after longer and longer: a driver that hangs every hand would otherwise fill the machine with
- * hands stuck in the kernel. A signal that has waited for SIGNAL_USEC goes another way.
+ * It waits behind the calls that wait already. The hand is asked even where no process is on a
+ * device, so that one that is stuck or gone is noticed. A signal that has waited for SIGNAL_USEC
+ * goes through the fallback.
  */
 #include "daemon/hand/hand.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <systemd/sd-event.h>
+#include <unistd.h>
 
+#include "base/clock.h"
 #include "base/list.h"
 #include "base/units.h"
-#include "daemon/hand/link.h"
+#include "daemon/hand/helper.h"
 #include "daemon/hand/signal_fallback.h"
 #include "daemon/hand/wire.h"
 
@@ -31,88 +28,37 @@
 #define TIMEOUT_USEC  (UINT64_C(10) * 1000 * 1000)
 #define STALE_USEC    (UINT64_C(2) * 1000 * 1000)
 #define SIGNAL_USEC   (UINT64_C(200) * 1000) /* a signal waits so long for a hand that is busy */
-#define BACKOFF_MIN   (UINT64_C(100) * 1000)
-#define BACKOFF_MAX   (UINT64_C(30) * 1000 * 1000)
-#define MESSAGES_TURN 64 /* read in one turn of the loop: others have clients waiting */
 #define ACCURACY_USEC (UINT64_C(50) * 1000)
-
-enum call_kind { CALL_ASKED, CALL_SAMPLE, CALL_PREPARE };
-
-/* A question: a caller's, a sample, or one of those that a new hand begins with. */
-struct hand_call {
-    struct list link; /* in hand->waiting, or alone while it is out */
-    struct hand *hand;
-    enum call_kind kind;
-    hand_fn done; /* NULL: forgotten, or ours */
-    void *userdata;
-    size_t size;
-    union hand_message message;
-};
 
 struct hand {
     sd_event *event;
     struct hand_watcher watcher;
-    enum driver_choice driver;
-    uint64_t period_usec, timeout_usec, stale_usec;
+    uint64_t period_usec, stale_usec;
 
-    struct hand_link link;
-    sd_event_source *io, *deadline, *period, *retry, *overdue, *hurry;
-    struct hand_call *out; /* asked, not answered */
-    struct list waiting;
+    struct helper reader, hand;
+    sd_event_source *period, *overdue, *hurry;
     struct signal_fallback fallback;
     struct list hurried; /* calls that `fallback` has */
-    uint64_t serial;
-    bool sample_due;
-    bool is_fresh; /* this link has given a sample */
 
-    uint64_t backoff_usec;
-    unsigned n_replaced;
     bool was_told_stale, was_overdue; /* the second: … and only that, not why */
     uint64_t taken_usec;              /* of the last sample; 0: never */
 
-    struct sample *building;
+    bool sample_due;
+    struct sample *building; /* the reader sends its rows, or … */
+    bool is_describing;      /* … the hand says what its processes are */
+    uint64_t listed_usec;    /* the reader had listed them by then */
+    size_t n_described, n_asked;
     size_t n_devices_room, n_processes_room;
+
     size_t n_known;
     struct sample_device *known; /* GPUs and instances of the last sample, for successors */
+    uint32_t n_listed;           /* as in struct hand_sampled, of the last sample */
+    char list_trouble[160];
     size_t n_closed;
     struct gpuid closed[SAMPLE_DEVICES_MAX];
 };
 
-static void ask_next(struct hand *hand);
-
-/* ---- Questions ----------------------------------------------------------------------------------
- */
-
-static struct hand_call *call_new(struct hand *hand, enum call_kind kind, uint32_t what) {
-    struct hand_call *call = calloc(1, sizeof(*call));
-
-    if (!call)
-        return NULL;
-    list_init(&call->link);
-    call->hand = hand;
-    call->kind = kind;
-    call->message.head.kind = what;
-    call->size = hand_size(what);
-    return call;
-}
-
-static void call_free(struct hand_call *call) {
-    list_remove(&call->link);
-    free(call);
-}
-
-/* Give the answer and be done with the call. */
-static void call_finish(struct hand_call *call, int r, const struct hand_answer *answer,
-                        const struct allot_error *err) {
-    hand_fn done = call->done;
-    void *userdata = call->userdata;
-
-    call_free(call);
-    if (done)
-        done(userdata, r, answer, err);
-}
-
-/* ---- The end of a link --------------------------------------------------------------------------
+/* ---- Stale readings -----------------------------------------------------------------------------
  */
 
 static void tell_stale(struct hand *hand, const char *reason) {
@@ -121,63 +67,6 @@ static void tell_stale(struct hand *hand, const char *reason) {
     hand->was_told_stale = true;
     hand->was_overdue = false;
     hand->watcher.stale(hand->watcher.userdata, hand->taken_usec, reason);
-}
-
-static void drop_link(struct hand *hand) {
-    hand->io = sd_event_source_disable_unref(hand->io);
-    sd_event_source_set_enabled(hand->deadline, SD_EVENT_OFF);
-    hand_link_close(&hand->link);
-    hand->building = sample_free(hand->building);
-}
-
-static void retry_later(struct hand *hand) {
-    sd_event_source_set_time_relative(hand->retry, hand->backoff_usec);
-    sd_event_source_set_enabled(hand->retry, SD_EVENT_ONESHOT);
-    hand->backoff_usec = MIN(MAX(2 * hand->backoff_usec, BACKOFF_MIN), BACKOFF_MAX);
-}
-
-/* Give up this hand: what is out fails with `r`, a successor comes. */
-static void replace(struct hand *hand, int r, const char *reason) {
-    struct hand_call *out = TAKE(hand->out), *call, *following;
-    struct allot_error err;
-
-    drop_link(hand);
-    hand->n_replaced++;
-    hand->is_fresh = false;
-    retry_later(hand);
-    /* What was to prepare the old hand is of no use to the new one. */
-    list_foreach_safe (call, following, &hand->waiting, link)
-        if (call->kind != CALL_ASKED)
-            call_free(call);
-    hand->sample_due = true;
-    error_set(&err, r, "%s", reason);
-    tell_stale(hand, reason);
-    if (out)
-        call_finish(out, r, NULL, &err);
-}
-
-/* systemd may be busy with others; when it reads all of its files again, it is so for long. */
-static uint64_t patience(const struct hand *hand, uint32_t kind) {
-    switch (kind) {
-    case HAND_CONFINE:
-    case HAND_PROBE:
-        return 3 * hand->timeout_usec;
-    case HAND_LOCK:
-        return 10 * hand->timeout_usec;
-    default:
-        return hand->timeout_usec;
-    }
-}
-
-static int deadline_passed(sd_event_source *source, uint64_t usec, void *userdata) {
-    struct hand *hand = userdata;
-    char reason[128];
-
-    snprintf(reason, sizeof(reason),
-             "the driver does not answer: allot-hand was stuck for %" PRIu64 " s and is replaced",
-             patience(hand, hand->out->message.head.kind) / 1000000);
-    replace(hand, -ETIMEDOUT, reason);
-    return 0;
 }
 
 static void expect_sample(struct hand *hand, uint64_t usec) {
@@ -191,15 +80,36 @@ static int overdue_passed(sd_event_source *source, uint64_t usec, void *userdata
 
     if (hand->was_told_stale)
         return 0;
-    snprintf(reason, sizeof(reason), "the driver does not answer: a reading is overdue by %s",
+    snprintf(reason, sizeof(reason), "%s does not answer: a reading is overdue by %s",
+             hand->is_describing ? "allot-hand" : "the driver",
              units_format_usec(hand->stale_usec, text));
     tell_stale(hand, reason);
     hand->was_overdue = true;
     return 0;
 }
 
-/* ---- Samples
- * ------------------------------------------------------------------------------------- */
+/* A sample that was on its way is not to be had any more: begin another one. */
+static void drop_sample(struct hand *hand) {
+    hand->building = sample_free(hand->building);
+    hand->is_describing = false;
+    hand->sample_due = true;
+}
+
+static void reader_lost(struct hand *hand, const char *reason) {
+    if (!hand->is_describing)
+        drop_sample(hand);
+    tell_stale(hand, reason);
+}
+
+static void hand_lost(struct hand *hand, const char *reason) {
+    if (hand->is_describing)
+        drop_sample(hand);
+    tell_stale(hand, reason);
+    helper_ask_next(&hand->reader);
+}
+
+/* ---- Samples ------------------------------------------------------------------------------------
+ */
 
 /* What a successor is told: best effort, it can find out by itself what is not closed. */
 static void remember(struct hand *hand, const struct sample *sample) {
@@ -215,185 +125,165 @@ static void remember(struct hand *hand, const struct sample *sample) {
     hand->n_known = sample->n_devices;
 }
 
-static void sampled(struct hand *hand, struct hand_answer_row *row) {
+static const struct sample_device *find_known(const struct hand *hand, const struct gpuid *id) {
+    for (size_t i = 0; i < hand->n_known; i++)
+        if (gpuid_equal(&hand->known[i].id, id))
+            return &hand->known[i];
+    return NULL;
+}
+
+static void deliver(struct hand *hand) {
     cleanup(sample_freep) struct sample *sample = TAKE(hand->building);
 
+    hand->is_describing = false;
+    hand->taken_usec = sample->taken_usec;
+    remember(hand, sample);
+    hand->was_told_stale = hand->was_overdue = false;
+    expect_sample(hand, hand->period_usec);
+    hand->watcher.sampled(hand->watcher.userdata, sample);
+    helper_ask_next(&hand->reader);
+}
+
+/* What the hand says of the process of a row. The pid may have gone to another one meanwhile. */
+static void describe(struct hand *hand, const struct sample_process *said) {
+    const uint32_t by_name = SAMPLE_MPS_SERVER | SAMPLE_DISPLAY;
+    const uint64_t tick_usec = 1000000 / (uint64_t)sysconf(_SC_CLK_TCK);
+    struct sample_process *process;
+
+    if (hand->n_described >= hand->n_asked)
+        return;
+    process = &hand->building->processes[hand->n_described++];
+    if (said->pid != process->pid || !said->start || said->start > hand->listed_usec / tick_usec)
+        return;
+    process->start = said->start;
+    process->namespace_pid = said->namespace_pid;
+    process->has_uid = said->has_uid;
+    process->uid = said->uid;
+    process->owner = said->owner;
+    process->kinds |= said->kinds & by_name;
+    memcpy(process->command, said->command, sizeof(process->command));
+    memcpy(process->name, said->name, sizeof(process->name));
+    memcpy(process->container, said->container, sizeof(process->container));
+    memcpy(process->cgroup, said->cgroup, sizeof(process->cgroup));
+    for (size_t i = 0; process->kinds & SAMPLE_MPS_SERVER && i < hand->building->n_devices; i++)
+        if (gpuid_equal(&hand->building->devices[i].id, &process->device))
+            hand->building->devices[i].runs_mps = true;
+}
+
+static void on_described(struct helper_call *call, struct hand_answer_row *row);
+
+/* Ask for the next processes, or be done. */
+static void ask_description(struct hand *hand) {
+    const struct sample *sample = hand->building;
+    struct helper_call *call = helper_call_new(hand, HAND_DESCRIBE, on_described);
+    size_t n = MIN(sample->n_processes - hand->n_asked, (size_t)HAND_DESCRIBE_MAX);
+
+    if (!call) {
+        drop_sample(hand); /* the next period tries again */
+        return;
+    }
+    call->is_for_this = true;
+    call->message.describe.n = (uint32_t)n;
+    for (size_t i = 0; i < n; i++)
+        call->message.describe.pids[i] = sample->processes[hand->n_asked + i].pid;
+    hand->n_asked += n;
+    helper_submit(&hand->hand, call);
+}
+
+static void on_described(struct helper_call *call, struct hand_answer_row *row) {
+    struct hand *hand = call->hand;
+
     if (row->r < 0) {
+        drop_sample(hand);
+        tell_stale(hand, row->text);
+        return;
+    }
+    hand->n_described = hand->n_asked; /* of those it left out nothing is known */
+    if (hand->n_asked < hand->building->n_processes)
+        ask_description(hand);
+    else
+        deliver(hand);
+}
+
+static void on_sampled(struct helper_call *call, struct hand_answer_row *row) {
+    struct hand *hand = call->hand;
+    struct sample *sample = hand->building;
+
+    if (row->r < 0) {
+        hand->building = sample_free(sample);
         tell_stale(hand, row->text);
         return;
     }
     if (!sample)
         return;
-    row->sampled.driver_version[sizeof(row->sampled.driver_version) - 1] = 0;
-    sample->taken_usec = hand->taken_usec = row->sampled.taken_usec;
+    sample->taken_usec = row->sampled.taken_usec;
     sample->is_simulated = row->sampled.is_simulated;
     sample->cuda_version = row->sampled.cuda_version;
     sample->cut |= row->sampled.cut != 0;
     memcpy(sample->driver_version, row->sampled.driver_version, sizeof(sample->driver_version));
-    remember(hand, sample);
-    hand->is_fresh = true;
-    hand->was_told_stale = hand->was_overdue = false;
-    hand->backoff_usec = 0;
-    expect_sample(hand, hand->period_usec);
-    hand->watcher.sampled(hand->watcher.userdata, sample);
+    hand->n_listed = row->sampled.n_listed;
+    memcpy(hand->list_trouble, row->sampled.list_trouble, sizeof(hand->list_trouble));
+    hand->listed_usec = clock_usec(CLOCK_BOOTTIME);
+    hand->is_describing = true;
+    hand->n_described = hand->n_asked = 0;
+    ask_description(hand);
 }
 
-/* ---- Messages
- * ------------------------------------------------------------------------------------ */
+/* The reader has nothing else to do. */
+static void reader_idle(struct hand *hand) {
+    struct helper_call *call;
 
-/* For successors. */
-static void note_closed(struct hand *hand, const struct gpuid *gpu, bool closed) {
-    for (size_t i = 0; i < hand->n_closed; i++)
-        if (gpuid_equal(&hand->closed[i], gpu)) {
-            if (!closed)
-                hand->closed[i] = hand->closed[--hand->n_closed];
-            return;
-        }
-    if (closed && hand->n_closed < ELEMENTSOF(hand->closed))
-        hand->closed[hand->n_closed++] = *gpu;
-}
-
-static void answered(struct hand *hand, struct hand_answer_row *row) {
-    struct hand_call *call = TAKE(hand->out);
-    struct hand_answer answer;
-    struct allot_error err = { .code = row->r };
-
-    sd_event_source_set_enabled(hand->deadline, SD_EVENT_OFF);
-    row->text[sizeof(row->text) - 1] = 0;
-    if (call->kind == CALL_SAMPLE) {
-        call_free(call);
-        sampled(hand, row);
+    if (!hand->sample_due || hand->is_describing)
         return;
-    }
-    if (call->message.head.kind == HAND_HELLO && row->r < 0) {
-        char reason[sizeof(row->text)];
-
-        memcpy(reason, row->text, sizeof(reason));
-        call_free(call);
-        replace(hand, row->r, reason);
-        return;
-    }
-    memcpy(err.text, row->text, sizeof(err.text));
-    memset(&answer, 0, sizeof(answer));
-    switch (call->message.head.kind) {
-    case HAND_CONFINE:
-        answer.confined = row->confined;
-        answer.confined.n_details = MIN(row->confined.n_details, (uint32_t)HAND_DETAILS_MAX);
-        break;
-    case HAND_SIGNAL:
-        answer.signalled = row->signalled;
-        break;
-    case HAND_PROBE:
-        answer.probes = row->probes;
-        break;
-    case HAND_CLOSE:
-        if (row->r == 0) {
-            note_closed(hand, &call->message.close.gpu, call->message.close.closed);
-            hand->sample_due = true; /* events are listened to again with the next sample */
-        }
-        break;
-    }
-    call_finish(call, row->r, row->r < 0 ? NULL : &answer, &err);
-}
-
-/* Whether a message is the right one of the right size at this moment. */
-static bool is_expected(const struct hand *hand, const union hand_message *message, size_t size) {
-    if (size < sizeof(message->head) || size != hand_size(message->head.kind))
-        return false;
-    switch (message->head.kind) {
-    case HAND_EVENT:
-        return true;
-    case HAND_DEVICE:
-    case HAND_PROCESS:
-        return hand->out && hand->out->kind == CALL_SAMPLE &&
-               message->head.serial == hand->out->message.head.serial;
-    case HAND_ANSWER:
-        return hand->out && message->head.serial == hand->out->message.head.serial;
-    default:
-        return false;
-    }
-}
-
-static int readable(sd_event_source *source, int fd, uint32_t events, void *userdata) {
-    struct hand *hand = userdata;
-    union hand_message message;
-
-    for (int i = 0; i < MESSAGES_TURN && hand->link.fd == fd && hand->io == source; i++) {
-        ssize_t n = recv(fd, &message, sizeof(message), MSG_DONTWAIT | MSG_TRUNC);
-
-        if (n < 0 && (errno == EAGAIN || errno == EINTR))
-            return 0;
-        if (n <= 0) {
-            replace(hand, -ECONNRESET, "allot-hand ended and is replaced");
-            return 0;
-        }
-        if (!is_expected(hand, &message, (size_t)n)) {
-            replace(hand, -ECONNRESET, "allot-hand said something that was not asked");
-            return 0;
-        }
-        switch (message.head.kind) {
-        case HAND_DEVICE:
-            sample_add_device(hand->building, &hand->n_devices_room, &message.device.device);
-            break;
-        case HAND_PROCESS:
-            sample_add_process(hand->building, &hand->n_processes_room, &message.process.process);
-            break;
-        case HAND_EVENT:
-            hand->watcher.happened(hand->watcher.userdata, &message.event.event);
-            hand_sample(hand); /* what it did to the device */
-            break;
-        case HAND_ANSWER:
-            answered(hand, &message.answer);
-            ask_next(hand);
-            break;
-        }
-    }
-    return 0;
-}
-
-/* ---- Asking
- * --------------------------------------------------------------------------------------- */
-
-/* Send `call`, which is then out. The socket holds one question easily. */
-static void ask(struct hand *hand, struct hand_call *call) {
-    ssize_t n;
-
-    list_remove(&call->link);
-    list_init(&call->link);
-    call->message.head.serial = ++hand->serial;
-    hand->out = call;
-    sd_event_source_set_time_relative(hand->deadline, patience(hand, call->message.head.kind));
-    sd_event_source_set_enabled(hand->deadline, SD_EVENT_ONESHOT);
-    n = send(hand->link.fd, &call->message, call->size, MSG_NOSIGNAL | MSG_DONTWAIT);
-    /* A broken connection is noticed by the loop: no answer comes from inside a call. */
-    if (n != (ssize_t)call->size)
-        shutdown(hand->link.fd, SHUT_RDWR);
-}
-
-static void ask_next(struct hand *hand) {
-    struct hand_call *call, *sample;
-
-    if (hand->link.fd < 0 || hand->out)
-        return;
-    if (!list_is_empty(&hand->waiting)) {
-        call = list_entry(hand->waiting.next, struct hand_call, link);
-        ask(hand, call);
-        return;
-    }
-    if (!hand->sample_due)
-        return;
-    sample = call_new(hand, CALL_SAMPLE, HAND_SAMPLE);
-    if (!sample)
+    call = helper_call_new(hand, HAND_SAMPLE, on_sampled);
+    if (!call)
         return; /* the next period tries again */
+    call->is_for_this = true;
     hand->sample_due = false;
     hand->n_devices_room = hand->n_processes_room = 0;
     hand->building = calloc(1, sizeof(*hand->building));
-    ask(hand, sample);
+    helper_submit(&hand->reader, call);
+}
+
+/* A row of the reader's: it has only NVML's word for a process. */
+static void add_process(struct hand *hand, const struct sample_process *said) {
+    const struct sample_process process = {
+        .pid = said->pid,
+        .device = said->device,
+        .kinds = said->kinds & (SAMPLE_COMPUTE | SAMPLE_GRAPHICS | SAMPLE_MPS_CLIENT),
+        .has_used = said->has_used,
+        .used_bytes = said->used_bytes,
+        .has_busy = said->has_busy,
+        .busy = said->busy,
+    };
+
+    sample_add_process(hand->building, &hand->n_processes_room, &process);
+}
+
+static void reader_told(struct hand *hand, union hand_message *message) {
+    switch (message->head.kind) {
+    case HAND_DEVICE:
+        message->device.device.runs_mps = false; /* the hand says that */
+        sample_add_device(hand->building, &hand->n_devices_room, &message->device.device);
+        break;
+    case HAND_PROCESS:
+        add_process(hand, &message->process.process);
+        break;
+    case HAND_EVENT:
+        hand->watcher.happened(hand->watcher.userdata, &message->event.event);
+        hand_sample(hand); /* what it did to the device */
+        break;
+    }
+}
+
+static void hand_told(struct hand *hand, union hand_message *message) {
+    if (message->head.kind == HAND_PROCESS && hand->is_describing)
+        describe(hand, &message->process.process);
 }
 
 void hand_sample(struct hand *hand) {
     hand->sample_due = true;
-    ask_next(hand);
+    helper_ask_next(&hand->reader);
 }
 
 void hand_set_period(struct hand *hand, uint64_t period_usec, uint64_t stale_usec) {
@@ -413,101 +303,59 @@ static int period_passed(sd_event_source *source, uint64_t usec, void *userdata)
     return 0;
 }
 
-/* ---- Signals that do not wait
- * -------------------------------------------------------------------- */
+/* ---- Signals that do not wait -------------------------------------------------------------------
+ */
 
 static void hurried(void *userdata, int r, const struct hand_answer *answer,
                     const struct allot_error *err) {
-    call_finish(userdata, r, answer, err);
+    struct helper_call *call = userdata;
+    hand_fn done = call->done;
+
+    userdata = call->userdata;
+    helper_call_free(call);
+    done(userdata, r, answer, err);
 }
 
-/* Whatever keeps the hand, these need nothing of it. */
+/* Whatever blocks the hand, these signals do not need it. */
 static int hurry_passed(sd_event_source *source, uint64_t usec, void *userdata) {
     struct hand *hand = userdata;
-    struct hand_call *call, *following;
+    struct helper_call *call, *following;
 
-    list_foreach_safe (call, following, &hand->waiting, link) {
-        const struct hand_signal *signal = &call->message.signal.signal;
-
-        if (call->message.head.kind != HAND_SIGNAL || signal->only_over)
+    list_foreach_safe (call, following, &hand->hand.waiting, in_helper) {
+        if (call->message.head.kind != HAND_SIGNAL || call->seen.has_used)
             continue;
-        /* No other hand can be had: then it is this one's turn, some time. */
-        if (signal_fallback_send(&hand->fallback, signal, hurried, call) < 0)
+        /* No second hand can be had: then they wait for this one. */
+        if (signal_fallback_send(&hand->fallback, &call->message.signal.signal, hurried, call) < 0)
             break;
-        list_remove(&call->link);
-        list_append(&hand->hurried, &call->link);
+        list_remove(&call->in_helper);
+        list_append(&hand->hurried, &call->in_helper);
     }
     return 0;
 }
 
-/* ---- A new link
- * ----------------------------------------------------------------------------------- */
+/* ---- New helpers --------------------------------------------------------------------------------
+ */
 
-/* What a new hand is told first, in this order, before what waits already. */
-static int prepare(struct hand *hand) {
-    struct list first;
-    struct hand_call *call;
+/* What a new reader is told first. */
+static int reader_connected(struct hand *hand) {
+    struct helper_call *call;
 
-    list_init(&first);
-    call = call_new(hand, CALL_PREPARE, HAND_HELLO);
-    if (!call)
-        return -ENOMEM;
-    call->message.hello.abi = HAND_ABI;
-    call->message.hello.driver = hand->driver;
-    list_append(&first, &call->link);
     for (size_t i = 0; i < hand->n_known; i++) {
-        call = call_new(hand, CALL_PREPARE, HAND_KNOWN);
+        call = helper_call_new(hand, HAND_KNOWN, NULL);
         if (!call)
-            goto fail;
+            return -ENOMEM;
         call->message.device.device = hand->known[i];
-        list_append(&first, &call->link);
+        helper_greet(&hand->reader, call);
     }
     for (size_t i = 0; i < hand->n_closed; i++) {
-        call = call_new(hand, CALL_PREPARE, HAND_CLOSE);
+        call = helper_call_new(hand, HAND_CLOSE, NULL);
         if (!call)
-            goto fail;
+            return -ENOMEM;
         call->message.close.gpu = hand->closed[i];
         call->message.close.closed = 1;
-        list_append(&first, &call->link);
-    }
-    while (!list_is_empty(&first)) {
-        call = list_entry(first.prev, struct hand_call, link);
-        list_remove(&call->link);
-        list_prepend(&hand->waiting, &call->link);
-    }
-    return 0;
-fail:
-    while (!list_is_empty(&first))
-        call_free(list_entry(first.next, struct hand_call, link));
-    return -ENOMEM;
-}
-
-static int connect_link(struct hand *hand, struct allot_error *err) {
-    int r;
-
-    r = hand_link_open(&hand->link, err);
-    if (r < 0)
-        return r;
-    r = sd_event_add_io(hand->event, &hand->io, hand->link.fd, EPOLLIN, readable, hand);
-    if (r == 0)
-        r = prepare(hand);
-    if (r < 0) {
-        drop_link(hand);
-        return error_set(err, r, "out of memory");
+        helper_greet(&hand->reader, call);
     }
     hand->sample_due = true;
-    ask_next(hand);
-    return 0;
-}
-
-static int retry_passed(sd_event_source *source, uint64_t usec, void *userdata) {
-    struct hand *hand = userdata;
-    struct allot_error err;
-
-    if (connect_link(hand, &err) < 0) {
-        tell_stale(hand, err.text);
-        retry_later(hand);
-    }
     return 0;
 }
 
@@ -518,31 +366,41 @@ static int add_timer(struct hand *hand, sd_event_source **ret, sd_event_time_han
     return r < 0 ? r : sd_event_source_set_enabled(*ret, SD_EVENT_OFF);
 }
 
+static int connect_helpers(struct hand *hand, const struct hand_options *options,
+                           struct allot_error *err) {
+    const struct helper_watcher of_hand = { .hand = hand, .told = hand_told, .lost = hand_lost };
+    const struct helper_watcher of_reader = {
+        .hand = hand,
+        .connected = reader_connected,
+        .told = reader_told,
+        .lost = reader_lost,
+        .idle = reader_idle,
+    };
+    int r = helper_init(&hand->hand, HAND_ROLE_HAND, options, &of_hand, err);
+
+    if (r == 0)
+        r = helper_init(&hand->reader, HAND_ROLE_READER, options, &of_reader, err);
+    return r;
+}
+
 int hand_new(struct hand **ret, const struct hand_options *options, struct allot_error *err) {
     cleanup(hand_freep) struct hand *hand = calloc(1, sizeof(*hand));
+    struct hand_options complete = *options;
     int r;
 
     if (!hand)
         return error_set(err, -ENOMEM, "out of memory");
-    hand->link.fd = -1;
+    if (!complete.timeout_usec)
+        complete.timeout_usec = TIMEOUT_USEC;
     hand->event = sd_event_ref(options->event);
     hand->watcher = options->watcher;
-    hand->driver = options->driver;
     hand->period_usec = options->period_usec ? options->period_usec : PERIOD_USEC;
-    hand->timeout_usec = options->timeout_usec ? options->timeout_usec : TIMEOUT_USEC;
     hand->stale_usec = options->stale_usec ? options->stale_usec : STALE_USEC;
-    list_init(&hand->waiting);
     list_init(&hand->hurried);
-    r = hand_link_init(&hand->link, options->event, options->socket, options->program);
-    if (r == 0)
-        r = signal_fallback_init(&hand->fallback, options, hand->timeout_usec);
+    r = signal_fallback_init(&hand->fallback, &complete, complete.timeout_usec);
     if (r < 0)
         return error_set(err, r, "out of memory");
-    r = add_timer(hand, &hand->deadline, deadline_passed);
-    if (r >= 0)
-        r = add_timer(hand, &hand->retry, retry_passed);
-    if (r >= 0)
-        r = add_timer(hand, &hand->overdue, overdue_passed);
+    r = add_timer(hand, &hand->overdue, overdue_passed);
     if (r >= 0)
         r = add_timer(hand, &hand->hurry, hurry_passed);
     if (r >= 0)
@@ -551,7 +409,7 @@ int hand_new(struct hand **ret, const struct hand_options *options, struct allot
         r = sd_event_source_set_enabled(hand->period, SD_EVENT_ON);
     if (r < 0)
         return error_set(err, r, "no timers: %s", strerror(-r));
-    r = connect_link(hand, err);
+    r = connect_helpers(hand, &complete, err);
     if (r < 0)
         return r;
     expect_sample(hand, 0);
@@ -560,21 +418,17 @@ int hand_new(struct hand **ret, const struct hand_options *options, struct allot
 }
 
 struct hand *hand_free(struct hand *hand) {
+    struct helper_call *call;
+
     if (!hand)
         return NULL;
-    if (hand->deadline)
-        drop_link(hand);
-    if (hand->out)
-        call_free(hand->out);
-    while (hand->waiting.next && !list_is_empty(&hand->waiting))
-        call_free(list_entry(hand->waiting.next, struct hand_call, link));
-    while (hand->hurried.next && !list_is_empty(&hand->hurried))
-        call_free(list_entry(hand->hurried.next, struct hand_call, link));
+    helper_done(&hand->reader);
+    helper_done(&hand->hand);
+    while (hand->hurried.next && (call = list_first(&hand->hurried, struct helper_call, in_helper)))
+        helper_call_free(call);
     signal_fallback_done(&hand->fallback);
-    hand_link_done(&hand->link);
-    sd_event_source_disable_unref(hand->deadline);
+    sample_free(hand->building);
     sd_event_source_disable_unref(hand->period);
-    sd_event_source_disable_unref(hand->retry);
     sd_event_source_disable_unref(hand->overdue);
     sd_event_source_disable_unref(hand->hurry);
     sd_event_unref(hand->event);
@@ -588,63 +442,201 @@ uint64_t hand_stale_since(const struct hand *hand) {
 }
 
 unsigned hand_n_replaced(const struct hand *hand) {
-    return hand->n_replaced;
+    return hand->hand.n_replaced;
 }
 
-/* ---- What others ask
- * ------------------------------------------------------------------------------- */
+unsigned hand_n_readers_replaced(const struct hand *hand) {
+    return hand->reader.n_replaced;
+}
 
-static int submit(struct hand *hand, struct hand_call *call, hand_fn done, void *userdata) {
+/* ---- What others ask ----------------------------------------------------------------------------
+ */
+
+/* For successors. */
+static void note_closed(struct hand *hand, const struct gpuid *gpu, bool closed) {
+    for (size_t i = 0; i < hand->n_closed; i++)
+        if (gpuid_equal(&hand->closed[i], gpu)) {
+            if (!closed)
+                hand->closed[i] = hand->closed[--hand->n_closed];
+            return;
+        }
+    if (closed && hand->n_closed < ELEMENTSOF(hand->closed))
+        hand->closed[hand->n_closed++] = *gpu;
+}
+
+/* Tier 5 is both: the hand's signals, and a reader that lists what processes use. */
+static void judge_watch(const struct hand *hand, struct hand_probes *probes) {
+    if (hand->n_listed == 0) {
+        probes->tiers[5].proven = false;
+        snprintf(probes->tiers[5].detail, sizeof(probes->tiers[5].detail),
+                 "NVML does not say what processes use: %s",
+                 hand->list_trouble[0] ? hand->list_trouble : "there is no device");
+    } else if (probes->tiers[5].proven)
+        snprintf(probes->tiers[5].detail, sizeof(probes->tiers[5].detail),
+                 "NVML lists processes of %u devices, and a signal ended a test process",
+                 hand->n_listed);
+}
+
+static void give(const struct helper_call *call, int r, const struct hand_answer *answer,
+                 const char *text) {
+    struct allot_error err = { .code = r };
+
+    snprintf(err.text, sizeof(err.text), "%s", text);
+    call->done(call->userdata, r, r < 0 ? NULL : answer, &err);
+}
+
+static void on_answer(struct helper_call *call, struct hand_answer_row *row) {
+    struct hand *hand = call->hand;
+    struct hand_answer answer;
+
+    memset(&answer, 0, sizeof(answer));
+    switch (call->message.head.kind) {
+    case HAND_CONFINE:
+        answer.confined = row->confined;
+        break;
+    case HAND_SIGNAL:
+        answer.signalled = row->signalled;
+        if (call->seen.has_used) {
+            answer.signalled.has_used = true;
+            answer.signalled.used_bytes = call->seen.used_bytes;
+        }
+        break;
+    case HAND_FIND:
+        answer.found = row->found;
+        break;
+    case HAND_PROBE:
+        answer.probes = row->probes;
+        judge_watch(hand, &answer.probes);
+        break;
+    case HAND_CLOSE:
+        if (row->r == 0) {
+            note_closed(hand, &call->message.close.gpu, call->message.close.closed);
+            hand->sample_due = true; /* events are listened to again with the next sample */
+        }
+        break;
+    }
+    give(call, row->r, &answer, row->text);
+}
+
+/* Make the call of `helper`; `done` gets what `answered` makes of its answer. */
+static int submit(struct helper *helper, struct helper_call *call, hand_fn done, void *userdata) {
     if (!call)
         return -ENOMEM;
     call->done = done;
     call->userdata = userdata;
-    list_append(&hand->waiting, &call->link);
-    ask_next(hand);
+    helper_submit(helper, call);
     return 0;
 }
 
 int hand_confine(struct hand *hand, const struct hand_confine *confine, hand_fn done,
                  void *userdata) {
-    struct hand_call *call = call_new(hand, CALL_ASKED, HAND_CONFINE);
+    struct helper_call *call = helper_call_new(hand, HAND_CONFINE, on_answer);
 
-    if (call)
-        call->message.confine.confine = *confine;
-    return submit(hand, call, done, userdata);
+    if (!call)
+        return -ENOMEM;
+    call->message.confine.confine = *confine;
+    for (uint32_t i = 0; i < MIN(confine->n_devices, (uint32_t)HAND_DEVICES_MAX); i++) {
+        const struct sample_device *device = find_known(hand, &confine->devices[i].id);
+
+        if (device)
+            call->message.confine.nodes[i] = (struct hand_node){
+                .has_minor = READINGS_HAVE(&device->readings, minor),
+                .minor = (uint32_t)device->readings.minor,
+                .is_mig = device->is_mig,
+                .gpu_instance = device->gpu_instance,
+                .compute_instance = device->compute_instance,
+            };
+    }
+    return submit(&hand->hand, call, done, userdata);
 }
 
 int hand_signal(struct hand *hand, const struct hand_signal *signal, hand_fn done, void *userdata) {
-    struct hand_call *call = call_new(hand, CALL_ASKED, HAND_SIGNAL);
+    struct helper_call *call = helper_call_new(hand, HAND_SIGNAL, on_answer);
 
     if (!call)
         return -ENOMEM;
     call->message.signal.signal = *signal;
-    if (!signal->only_over && (hand->out || hand->link.fd < 0)) {
+    if (helper_is_busy(&hand->hand)) {
         sd_event_source_set_time_relative(hand->hurry, SIGNAL_USEC);
         sd_event_source_set_enabled(hand->hurry, SD_EVENT_ONESHOT);
     }
-    return submit(hand, call, done, userdata);
+    return submit(&hand->hand, call, done, userdata);
+}
+
+/* The reader has looked: signal the process, or say why not. */
+static void on_used(struct helper_call *call, struct hand_answer_row *row) {
+    struct hand_answer answer;
+    struct helper_call *next;
+
+    memset(&answer, 0, sizeof(answer));
+    if (row->r == 0 && row->used.is_listed) {
+        answer.signalled.has_used = true;
+        answer.signalled.used_bytes = row->used.used_bytes;
+    }
+    if (row->r < 0 || !row->used.is_listed || row->used.used_bytes <= call->excess.over_bytes) {
+        give(call, row->r, &answer, row->text);
+        return;
+    }
+    next = helper_call_new(call->hand, HAND_SIGNAL, on_answer);
+    if (!next) {
+        give(call, -ENOMEM, NULL, "out of memory");
+        return;
+    }
+    next->message.signal.signal = call->signal;
+    next->seen = answer.signalled;
+    submit(&call->hand->hand, next, call->done, call->userdata);
+}
+
+int hand_signal_over(struct hand *hand, const struct hand_signal *signal,
+                     const struct hand_excess *excess, hand_fn done, void *userdata) {
+    struct helper_call *call = helper_call_new(hand, HAND_USED, on_used);
+
+    if (!call)
+        return -ENOMEM;
+    call->signal = *signal;
+    call->excess = *excess;
+    call->message.used.device = excess->device;
+    call->message.used.pid = signal->pid;
+    return submit(&hand->reader, call, done, userdata);
+}
+
+int hand_find(struct hand *hand, const struct hand_find *find, hand_fn done, void *userdata) {
+    struct helper_call *call = helper_call_new(hand, HAND_FIND, on_answer);
+
+    if (call)
+        call->message.find.find = *find;
+    return submit(&hand->hand, call, done, userdata);
 }
 
 int hand_probe(struct hand *hand, hand_fn done, void *userdata) {
-    return submit(hand, call_new(hand, CALL_ASKED, HAND_PROBE), done, userdata);
+    struct helper_call *call = helper_call_new(hand, HAND_PROBE, on_answer);
+
+    for (size_t i = 0; call && i < hand->n_known && !call->message.probe.has_gpu; i++) {
+        const struct sample_device *device = &hand->known[i];
+
+        if (device->is_mig || device->mig_enabled || device->health != SAMPLE_OK)
+            continue;
+        call->message.probe.has_gpu = 1;
+        call->message.probe.gpu = device->id;
+    }
+    return submit(&hand->hand, call, done, userdata);
 }
 
 int hand_close_device(struct hand *hand, const struct gpuid *gpu, bool closed, hand_fn done,
                       void *userdata) {
-    struct hand_call *call = call_new(hand, CALL_ASKED, HAND_CLOSE);
+    struct helper_call *call = helper_call_new(hand, HAND_CLOSE, on_answer);
 
     if (call) {
         call->message.close.gpu = *gpu;
         call->message.close.closed = closed;
     }
-    return submit(hand, call, done, userdata);
+    return submit(&hand->reader, call, done, userdata);
 }
 
 int hand_lock(struct hand *hand, bool locked, hand_fn done, void *userdata) {
-    struct hand_call *call = call_new(hand, CALL_ASKED, HAND_LOCK);
+    struct helper_call *call = helper_call_new(hand, HAND_LOCK, on_answer);
 
     if (call)
         call->message.lock.locked = locked;
-    return submit(hand, call, done, userdata);
+    return submit(&hand->hand, call, done, userdata);
 }

@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Hand: allotd's side of the privileged process, allot-hand.
+ * Hand: allotd's side of its two helpers.
  *
- * The hand reads NVML, makes scopes, sets the driver's limits and signals processes; it decides
- * nothing. Everything here is asynchronous, on the event loop's thread: no call ever waits for the
- * driver. A hand that does not answer in time, or ends, is abandoned and replaced by another
- * connection (an own process); readings are stale as soon as one is overdue, until the next. A
- * signal that needs no reading does not wait for a hand that is stuck
+ * allot-reader loads NVML and has no capability; it reads devices and lists their processes.
+ * allot-hand is root and never loads anything of NVIDIA's; it looks at processes in /proc, makes
+ * scopes and signals. Neither decides anything. A sample is the reader's, completed by what the
+ * hand knows of the processes in it.
+ *
+ * Everything here is asynchronous, on the event loop's thread: no call ever waits for the driver. A
+ * helper that does not answer in time, or ends, is abandoned and replaced by another connection
+ * (and process); the other one goes on. Readings are stale as soon as one is overdue, until the
+ * next one. A signal that needs no reading does not wait for a hand that is busy
  * (daemon/hand/signal_fallback.h).
  *
- * Calls: an answer comes exactly once, from the loop, never from inside the call that asked: with
- * 0 or -errno and a sentence. -ETIMEDOUT: the hand got stuck over it. -ECONNRESET: it ended, and
- * the same may be asked of its successor. hand_free() drops what is open without an answer.
+ * Calls: an answer comes exactly once, from the loop, never from inside the call that asked: with 0
+ * or -errno and a sentence. -ETIMEDOUT: the helper got stuck on it. -ECONNRESET: the helper ended,
+ * and its successor may be asked again. hand_free() drops open calls without an answer.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,19 +32,20 @@
 struct sd_event;
 struct hand;
 
-#define HAND_SOCKET      "/run/allot/hand" /* of allot-hand.socket */
-#define HAND_DEVICES_MAX 64                /* of a lease */
-#define HAND_DETAILS_MAX 6
+#define HAND_SOCKET        "/run/allot/hand"   /* of allot-hand.socket */
+#define HAND_READER_SOCKET "/run/allot/reader" /* of allot-reader.socket */
+#define HAND_DEVICES_MAX   64                  /* of a lease */
+#define HAND_DETAILS_MAX   6
 
-/* What the hand tells by itself. All required; borrowed data, valid during the callback. */
+/* What the helpers tell by themselves. All required; borrowed data, valid during the callback. */
 struct hand_watcher {
     void *userdata;
     void (*sampled)(void *userdata, const struct sample *sample);
     void (*happened)(void *userdata, const struct sample_event *event);
     /*
      * Readings are stale: `since_usec` is when the last sample was taken (0: there was none yet).
-     * Told once, and once more if the hand that did not answer is given up; the next sampled() ends
-     * it.
+     * Told once, and once more if the helper that did not answer is given up; the next sampled()
+     * ends it.
      */
     void (*stale)(void *userdata, uint64_t since_usec, const char *reason);
 };
@@ -48,8 +53,10 @@ struct hand_watcher {
 struct hand_options {
     struct sd_event *event; /* borrowed */
     enum driver_choice driver;
-    const char *socket;    /* connect here; NULL: start `program` over a socket pair */
-    const char *program;   /* NULL: allot-hand beside the running program */
+    struct hand_address {
+        const char *socket;  /* connect here; NULL: start `program` over a socket pair */
+        const char *program; /* NULL: the one beside the running program, or the installed one */
+    } hand, reader;
     uint64_t period_usec;  /* between samples; 0: 1 s */
     uint64_t timeout_usec; /* for a sample or a call; 0: 10 s */
     uint64_t stale_usec;   /* a sample that takes longer is overdue; 0: 2 s */
@@ -57,24 +64,25 @@ struct hand_options {
 };
 
 /*
- * Returns at once; the first sample comes from the loop. Fails only for want of memory or where no
- * hand can be started at all (no program, no listener), which is then not tried again.
+ * Returns at once; the first sample comes from the loop. Fails only if there is no memory or one of
+ * the two cannot be started at all (no program, no listener); then it is not tried again.
  */
 int hand_new(struct hand **ret, const struct hand_options *options, struct allot_error *err);
-struct hand *hand_free(struct hand *hand); /* accepts NULL, returns NULL; the process ends too */
+struct hand *hand_free(struct hand *hand); /* accepts NULL, returns NULL; the helpers end too */
 DEFINE_FREEP(struct hand, hand_freep, hand_free)
 
 /* CLOCK_BOOTTIME of the last sample if readings are stale (1 if there never was one), else 0. */
 uint64_t hand_stale_since(const struct hand *hand);
 
-/* Take samples so often from now on, and call readings stale when one is so late. */
+/* Take samples this often from now on, and call readings stale when one is this late. */
 void hand_set_period(struct hand *hand, uint64_t period_usec, uint64_t stale_usec);
 
 /* Take a sample now rather than at the next period; several wishes become one. */
 void hand_sample(struct hand *hand);
 
-/* How many hands were replaced so far. */
+/* How many helpers were replaced so far: hands, and readers. */
 unsigned hand_n_replaced(const struct hand *hand);
+unsigned hand_n_readers_replaced(const struct hand *hand);
 
 /* ---- Confinement: scope and limit ---------------------------------------------------------- */
 
@@ -114,19 +122,39 @@ struct hand_signal {
     pid_t pid;
     uint64_t start;
     char cgroup[256]; /* as in hand_confined; only cgroups of our own scopes are accepted */
-    /*
-     * Only if NVML, sampled again when the pidfd is open, still shows the process with more than
-     * `over_bytes` on this device. An untouchable process is never signalled.
-     */
-    bool only_over;
+};
+
+/* The part of a device that a process must exceed. */
+struct hand_excess {
     struct gpuid device;
     uint64_t over_bytes;
 };
 
 struct hand_signalled {
-    uint32_t n_processes; /* signalled; 0 with only_over: it is no longer over */
+    uint32_t n_processes; /* signalled; 0 of hand_signal_over(): it is no longer over */
     bool has_used;
-    uint64_t used_bytes; /* of the second sample */
+    uint64_t used_bytes; /* of hand_signal_over(): by NVML, just before */
+};
+
+/* ---- What a job left behind ------------------------------------------------------------------ */
+
+/* The processes of a user whose environment has the marks of a lease (daemon/enforce/job_marks.h).
+ */
+struct hand_find {
+    uint64_t lease;
+    uint32_t uid;
+    uint32_t has_token;
+    uint8_t token[32]; /* the token's digest, then it alone counts; else the number of the lease */
+    pid_t pid;         /* whether this process is one; 0: look at all */
+};
+
+#define HAND_FOUND_MAX 64
+struct hand_found {
+    uint32_t n_processes;
+    struct {
+        pid_t pid;
+        uint64_t start;
+    } processes[HAND_FOUND_MAX]; /* there may be more */
 };
 
 /* ---- Probes of the tiers ------------------------------------------------------------------- */
@@ -139,10 +167,11 @@ struct hand_probes {
     } tiers[6];           /* by number; 0, 3 and 4 are not the hand's */
 };
 
-/* One of them is in an answer, by what was asked. */
+/* The answer to a request: the member that belongs to it is filled in. */
 struct hand_answer {
     struct hand_confined confined;
     struct hand_signalled signalled;
+    struct hand_found found;
     struct hand_probes probes;
 };
 
@@ -154,6 +183,13 @@ typedef void (*hand_fn)(void *userdata, int r, const struct hand_answer *answer,
 int hand_confine(struct hand *hand, const struct hand_confine *confine, hand_fn done,
                  void *userdata);
 int hand_signal(struct hand *hand, const struct hand_signal *signal, hand_fn done, void *userdata);
+/*
+ * Only if NVML still shows the process, by its pid, with more than `excess` says. The signal then
+ * goes to the process of that pid and start, so what NVML showed was about it: it lived then.
+ */
+int hand_signal_over(struct hand *hand, const struct hand_signal *signal,
+                     const struct hand_excess *excess, hand_fn done, void *userdata);
+int hand_find(struct hand *hand, const struct hand_find *find, hand_fn done, void *userdata);
 int hand_probe(struct hand *hand, hand_fn done, void *userdata);
 
 /*
@@ -166,8 +202,7 @@ int hand_close_device(struct hand *hand, const struct gpuid *gpu, bool closed, h
 
 /*
  * Locked mode: close the GPUs' device nodes to users' sessions and managers, so that only the
- * scopes of leases have them; false opens them again. 0 for a lock only if it was tried and holds.
- * It outlives hand and daemon until it is opened or the machine starts anew. To be asked after the
- * first sample: it needs to know the devices.
+ * scopes of leases have them; false opens them again. A lock returns 0 only if it was tested and
+ * works. It outlives hand and daemon until it is opened or the machine reboots.
  */
 int hand_lock(struct hand *hand, bool locked, hand_fn done, void *userdata);

@@ -18,7 +18,7 @@
 #include "base/cleanup.h"
 #include "daemon/hand/wire.h"
 
-/* Of those that we started and gave up, so many may linger in the kernel. */
+/* How many helpers that we started and gave up may linger in the kernel. */
 #define ABANDONED_MAX 8
 
 struct child {
@@ -49,29 +49,31 @@ static int child_ended(sd_event_source *source, int fd, uint32_t events, void *u
 }
 
 /* Beside the running program (a build tree, a private box), else where it is installed. */
-static char *find_program(void) {
+static char *find_program(const char *name) {
     char path[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - sizeof("allot-hand"));
-    char *slash;
+    ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
+    char *found = NULL, *slash;
 
     if (n > 0) {
         path[n] = 0;
         slash = strrchr(path, '/');
-        strcpy(slash ? slash + 1 : path, "allot-hand");
-        if (access(path, X_OK) == 0)
-            return strdup(path);
+        if (asprintf(&found, "%.*s/%s", (int)(slash - path), path, name) < 0)
+            return NULL;
+        if (access(found, X_OK) == 0)
+            return found;
+        free(found);
     }
-    return strdup(ALLOT_LIBEXECDIR "/allot-hand");
+    return asprintf(&found, ALLOT_LIBEXECDIR "/%s", name) < 0 ? NULL : found;
 }
 
-int hand_link_init(struct hand_link *link, sd_event *event, const char *socket_path,
-                   const char *program) {
-    *link = (struct hand_link){ .fd = -1, .event = sd_event_ref(event) };
+int hand_link_init(struct hand_link *link, sd_event *event, const char *name,
+                   const struct hand_address *address) {
+    *link = (struct hand_link){ .fd = -1, .event = sd_event_ref(event), .name = name };
     list_init(&link->children);
-    if (socket_path)
-        link->socket = strdup(socket_path);
+    if (address->socket)
+        link->socket = strdup(address->socket);
     else
-        link->program = program ? strdup(program) : find_program();
+        link->program = address->program ? strdup(address->program) : find_program(name);
     return link->socket || link->program ? 0 : -ENOMEM;
 }
 
@@ -113,14 +115,14 @@ static int connect_socket(struct hand_link *link, struct allot_error *err) {
     if (fd < 0)
         return error_set(err, -errno, "no socket: %s", strerror(errno));
     if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
-        return error_set(err, -errno, "allot-hand cannot be reached at %s: %s", link->socket,
+        return error_set(err, -errno, "%s cannot be reached at %s: %s", link->name, link->socket,
                          strerror(errno));
     link->fd = TAKE_FD(fd);
     return 0;
 }
 
 /* In the child: only the socket, as HAND_FD, and the standard descriptors survive. */
-static void become_hand(const char *program, int socket) {
+static void become_helper(const char *program, int socket) {
     sigset_t none;
 
     sigemptyset(&none);
@@ -154,7 +156,7 @@ static int start_program(struct hand_link *link, struct allot_error *err) {
     }
     pid = fork();
     if (pid == 0)
-        become_hand(link->program, sockets[1]);
+        become_helper(link->program, sockets[1]);
     r = pid < 0 ? -errno : 0;
     close(sockets[1]);
     if (r < 0) {
@@ -177,8 +179,7 @@ static int start_program(struct hand_link *link, struct allot_error *err) {
 
 int hand_link_open(struct hand_link *link, struct allot_error *err) {
     if (link->n_children >= ABANDONED_MAX)
-        return error_set(err, -EBUSY,
-                         "%u hands are stuck in the driver already: no more are started",
-                         link->n_children);
+        return error_set(err, -EBUSY, "%u processes of %s are stuck already: no more are started",
+                         link->n_children, link->name);
     return link->socket ? connect_socket(link, err) : start_program(link, err);
 }

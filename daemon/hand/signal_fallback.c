@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/hand/signal_fallback.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +8,7 @@
 #include <systemd/sd-event.h>
 
 #include "base/cleanup.h"
+#include "daemon/hand/message_check.h"
 #include "daemon/hand/wire.h"
 
 struct queued_signal {
@@ -26,7 +26,7 @@ int signal_fallback_init(struct signal_fallback *fallback, const struct hand_opt
         .timeout_usec = timeout_usec,
     };
     list_init(&fallback->queue);
-    return hand_link_init(&fallback->link, options->event, options->socket, options->program);
+    return hand_link_init(&fallback->link, options->event, "allot-hand", &options->hand);
 }
 
 static void close_link(struct signal_fallback *fallback) {
@@ -60,7 +60,7 @@ static void finish_first(struct signal_fallback *fallback, int r, const struct h
     done(userdata, r, answer, err);
 }
 
-/* This hand is of no use: the callers that wait for it are told. New ones may come meanwhile. */
+/* This hand is of no use: tell the callers that wait for it. They may make new calls meanwhile. */
 static void give_up(struct signal_fallback *fallback, int r, const char *reason) {
     struct allot_error err;
     size_t n = 0;
@@ -94,7 +94,8 @@ static void put_first(struct signal_fallback *fallback) {
 }
 
 static int deadline_passed(sd_event_source *source, uint64_t usec, void *userdata) {
-    give_up(userdata, -ETIMEDOUT, "allot-hand does not answer, and was only to send a signal");
+    give_up(userdata, -ETIMEDOUT,
+            "allot-hand does not answer, though it was only asked to send a signal");
     return 0;
 }
 
@@ -108,12 +109,12 @@ static int readable(sd_event_source *source, int fd, uint32_t events, void *user
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return 0;
-    if (n < (ssize_t)sizeof(message.head) || message.head.kind != HAND_ANSWER ||
-        (size_t)n != hand_size(HAND_ANSWER) || message.head.serial != fallback->serial) {
+    if (n <= 0 ||
+        !message_check_reply(&message, (size_t)n, is_greeting ? HAND_HELLO : HAND_SIGNAL) ||
+        message.head.kind != HAND_ANSWER || message.head.serial != fallback->serial) {
         give_up(fallback, -ECONNRESET, "allot-hand ended before the signal was sent");
         return 0;
     }
-    message.answer.text[sizeof(message.answer.text) - 1] = 0;
     if (is_greeting && message.answer.r < 0) {
         give_up(fallback, message.answer.r, message.answer.text);
         return 0;
@@ -163,7 +164,6 @@ int signal_fallback_send(struct signal_fallback *fallback, const struct hand_sig
     struct queued_signal *queued = malloc(sizeof(*queued));
     int r;
 
-    assert(!signal->only_over);
     if (!queued)
         return -ENOMEM;
     *queued = (struct queued_signal){ .signal = *signal, .done = done, .userdata = userdata };

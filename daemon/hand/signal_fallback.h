@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Signal fallback: signals that do not wait for a driver that hangs.
+ * Signal fallback: signals that do not wait for a hand that is busy.
  *
- * A hand does one thing after the other, so one that is stuck in the driver sends no signals. A
- * signal that needs no reading is then sent by a second hand, which never touches the driver, is
- * started for it and ends when nothing is left to do. Embedded in struct hand; event-loop thread
- * only.
+ * A hand does one thing after the other, so one that waits for systemd sends no signals meanwhile.
+ * A second hand then sends them: it is started for this purpose and ends when nothing is left to
+ * do. Embedded in struct hand; event-loop thread only.
  */
 #include <stdint.h>
 
@@ -34,8 +33,7 @@ void signal_fallback_done(
     struct signal_fallback *fallback); /* also of zeroed memory; drops what is open */
 
 /*
- * Send it; `signal->only_over` is not set. 0: `done` will be called once, from the loop; as
- * hand_signal() otherwise.
+ * Send it. 0: `done` will be called once, from the loop; as hand_signal() otherwise.
  */
 int signal_fallback_send(struct signal_fallback *fallback, const struct hand_signal *signal,
                          hand_fn done, void *userdata);

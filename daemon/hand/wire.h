@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * The private wire between allotd and allot-hand: a SOCK_SEQPACKET socket, each message one struct.
+ * The private wire between allotd and its two helpers, allot-reader and allot-hand: a
+ * SOCK_SEQPACKET socket to each, each message one struct.
  *
- * allotd asks one thing at a time and waits for its HAND_ANSWER; a sample is answered by rows
- * before that. HAND_EVENT comes at any time. Both ends must be of one build: HELLO carries
- * HAND_ABI, which changes with every size, and a hand of another build refuses. A message of the
- * wrong size ends the connection. Nothing here comes from a client of allotd: only numbers that
- * allotd vouches for.
+ * allotd asks one thing at a time and waits for its HAND_ANSWER; rows may come before that.
+ * HAND_EVENT comes from the reader at any time. All must be of one build: HELLO carries HAND_ABI,
+ * which changes with every size, and a helper of another build refuses. A message of the wrong
+ * size, with a field that makes no sense (daemon/hand/message_check.h), or for the other helper,
+ * ends the connection. Neither end trusts the other.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -15,21 +16,29 @@
 #include "daemon/hand/hand.h"
 #include "daemon/broker/sample.h"
 
+/* Which of the two a question is for. */
+enum hand_role { HAND_ROLE_READER, HAND_ROLE_HAND };
+
 enum hand_kind {
-    /* allotd to hand */
+    /* allotd to both */
     HAND_HELLO = 1, /* first of all */
-    HAND_KNOWN,     /* a device that an earlier hand read */
-    HAND_CLOSE,
-    HAND_SAMPLE,
-    HAND_CONFINE,
-    HAND_SIGNAL,
-    HAND_PROBE,
-    HAND_LOCK,
-    /* hand to allotd */
-    HAND_DEVICE,  /* a row of a sample */
-    HAND_PROCESS, /* likewise */
-    HAND_EVENT,
-    HAND_ANSWER,
+    /* allotd to the reader */
+    HAND_KNOWN = 2, /* a device that an earlier reader read */
+    HAND_CLOSE = 3,
+    HAND_SAMPLE = 4,
+    HAND_USED = 14, /* what a process uses on a device now */
+    /* allotd to the hand */
+    HAND_CONFINE = 5,
+    HAND_SIGNAL = 6,
+    HAND_PROBE = 7,
+    HAND_LOCK = 8,
+    HAND_FIND = 9,
+    HAND_DESCRIBE = 15, /* what /proc says of processes */
+    /* to allotd */
+    HAND_DEVICE = 10,  /* a row of a sample */
+    HAND_PROCESS = 11, /* likewise; and one for each process that is described, in their order */
+    HAND_EVENT = 12,
+    HAND_ANSWER = 13,
 };
 
 struct hand_head {
@@ -51,17 +60,47 @@ struct hand_close {
 };
 
 struct hand_plain {
-    struct hand_head head; /* HAND_SAMPLE, HAND_PROBE */
+    struct hand_head head; /* HAND_SAMPLE */
 };
 
+struct hand_used_question {
+    struct hand_head head;
+    struct gpuid device;
+    pid_t pid;
+};
+
+#define HAND_DESCRIBE_MAX 256
+struct hand_describe_question {
+    struct hand_head head;
+    uint32_t n;
+    pid_t pids[HAND_DESCRIBE_MAX];
+};
+
+/* A process to confine, and what the hand must know of the devices: it does not ask the driver. */
 struct hand_confine_question {
     struct hand_head head;
     struct hand_confine confine;
+    struct hand_node {
+        bool has_minor, is_mig;
+        uint32_t minor; /* of /dev/nvidiaN; of an instance: its GPU's */
+        uint32_t gpu_instance, compute_instance;
+    } nodes[HAND_DEVICES_MAX]; /* of confine.devices, in their order */
 };
 
 struct hand_signal_question {
     struct hand_head head;
     struct hand_signal signal;
+};
+
+struct hand_find_question {
+    struct hand_head head;
+    struct hand_find find;
+};
+
+struct hand_probe_question {
+    struct hand_head head;
+    uint32_t has_gpu;
+    struct gpuid gpu; /* a whole GPU to try the driver's limit on */
 };
 
 struct hand_lock_question {
@@ -88,7 +127,14 @@ struct hand_event_row {
 struct hand_sampled {
     uint64_t taken_usec;
     uint32_t is_simulated, cut, cuda_version;
+    uint32_t n_listed; /* devices that NVML lists the processes of */
     char driver_version[80];
+    char list_trouble[160]; /* why it does not list those of one; "" */
+};
+
+struct hand_used {
+    uint32_t is_listed; /* NVML lists the process on the device */
+    uint64_t used_bytes;
 };
 
 struct hand_answer_row {
@@ -97,8 +143,10 @@ struct hand_answer_row {
     char text[sizeof(((struct allot_error *)0)->text)]; /* where r is not 0 */
     union {
         struct hand_sampled sampled;
+        struct hand_used used;
         struct hand_confined confined;
         struct hand_signalled signalled;
+        struct hand_found found;
         struct hand_probes probes;
     };
 };
@@ -108,9 +156,13 @@ union hand_message {
     struct hand_hello hello;
     struct hand_close close;
     struct hand_plain plain;
+    struct hand_used_question used;
+    struct hand_describe_question describe;
     struct hand_confine_question confine;
     struct hand_signal_question signal;
+    struct hand_probe_question probe;
     struct hand_lock_question lock;
+    struct hand_find_question find;
     struct hand_device_row device;
     struct hand_process_row process;
     struct hand_event_row event;
@@ -118,8 +170,9 @@ union hand_message {
 };
 
 #define HAND_ABI                                                                                   \
-    ((uint32_t)(1 + sizeof(union hand_message) * 3 + sizeof(struct hand_process_row) * 5 +         \
+    ((uint32_t)(3 + sizeof(union hand_message) * 3 + sizeof(struct hand_process_row) * 5 +         \
                 sizeof(struct hand_answer_row) * 7 + sizeof(struct hand_signal_question) * 11 +    \
+                sizeof(struct hand_confine_question) * 17 +                                        \
                 offsetof(struct sample_device, links) * 13))
 
 /* The size of a message of `kind`; 0: there is no such kind. */
@@ -133,14 +186,21 @@ static inline size_t hand_size(uint32_t kind) {
     case HAND_CLOSE:
         return sizeof(struct hand_close);
     case HAND_SAMPLE:
-    case HAND_PROBE:
         return sizeof(struct hand_plain);
+    case HAND_USED:
+        return sizeof(struct hand_used_question);
+    case HAND_DESCRIBE:
+        return sizeof(struct hand_describe_question);
     case HAND_CONFINE:
         return sizeof(struct hand_confine_question);
     case HAND_SIGNAL:
         return sizeof(struct hand_signal_question);
+    case HAND_PROBE:
+        return sizeof(struct hand_probe_question);
     case HAND_LOCK:
         return sizeof(struct hand_lock_question);
+    case HAND_FIND:
+        return sizeof(struct hand_find_question);
     case HAND_PROCESS:
         return sizeof(struct hand_process_row);
     case HAND_EVENT:
@@ -152,5 +212,5 @@ static inline size_t hand_size(uint32_t kind) {
     }
 }
 
-/* The descriptor on which a hand that allotd started itself finds its socket. */
+/* The descriptor on which a helper that allotd started itself finds its socket. */
 #define HAND_FD 3

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Acquire and Explain. Acquire may have to wait: the session is then the broker's cookie, blocked
- * until methods_decided(), and its end takes the request out of the queue.
+ * Acquire and Explain. Acquire may have to wait: the session, which is the broker's cookie, is then
+ * blocked until methods_decided(), and its end takes the request out of the queue.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -9,24 +9,18 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/safe_text.h"
 #include "base/sha256.h"
 #include "daemon/manager.h"
 #include "daemon/server/methods.h"
 #include "daemon/server/pending.h"
 #include "daemon/server/server.h"
 
-static const enum lease_mode modes[] = {
-    [WIRE_MODE_FRACTION] = LEASE_FRACTION,
-    [WIRE_MODE_GROW] = LEASE_GROW,
-    [WIRE_MODE_FIXED] = LEASE_FIXED,
-    [WIRE_MODE_EXCLUSIVE] = LEASE_EXCLUSIVE,
-};
-
-/* An amount; NULL, or the member that makes no sense with `ret_reason`. */
+/* Read an amount. Returns NULL, or the name of a member that makes no sense, and `*ret_reason`. */
 static const char *read_amount(const struct wire_amount *wire, struct amount *ret,
                                const char **ret_reason) {
     *ret = (struct amount){
-        .mode = modes[wire->mode],
+        .mode = wire->mode,
         .permyriad = wire->permyriad.has ? (uint32_t)MIN(wire->permyriad.value, INT64_C(10001))
                                          : POLICY_NO_SHARE,
         .bytes = pending_limit(wire->bytes),
@@ -35,21 +29,21 @@ static const char *read_amount(const struct wire_amount *wire, struct amount *re
     };
     *ret_reason = "is not for this mode";
     if (wire->permyriad.has && wire->permyriad.value > 10000) {
-        *ret_reason = "has to be from 0 to 10000: parts of ten thousand";
+        *ret_reason = "must be from 0 to 10000: parts of ten thousand";
         return "permyriad";
     }
-    if (wire->permyriad.has && wire->mode != WIRE_MODE_FRACTION && wire->mode != WIRE_MODE_GROW)
+    if (wire->permyriad.has && wire->mode != LEASE_FRACTION && wire->mode != LEASE_GROW)
         return "permyriad";
-    if (wire->bytes.has && wire->mode != WIRE_MODE_FIXED)
+    if (wire->bytes.has && wire->mode != LEASE_FIXED)
         return "bytes";
-    if (wire->min_bytes.has && wire->mode != WIRE_MODE_GROW)
+    if (wire->min_bytes.has && wire->mode != LEASE_GROW)
         return "min_bytes";
-    if (wire->max_bytes.has && wire->mode != WIRE_MODE_GROW)
+    if (wire->max_bytes.has && wire->mode != LEASE_GROW)
         return "max_bytes";
     *ret_reason = "is needed for this mode";
-    if (wire->mode == WIRE_MODE_FRACTION && !wire->permyriad.has)
+    if (wire->mode == LEASE_FRACTION && !wire->permyriad.has)
         return "permyriad";
-    if (wire->mode == WIRE_MODE_FIXED && !wire->bytes.has)
+    if (wire->mode == LEASE_FIXED && !wire->bytes.has)
         return "bytes";
     *ret_reason = "is less than min_bytes";
     if (wire->min_bytes.has && wire->max_bytes.has && wire->max_bytes.value < wire->min_bytes.value)
@@ -57,24 +51,37 @@ static const char *read_amount(const struct wire_amount *wire, struct amount *re
     return NULL;
 }
 
-/* The request of a message; false: it was told what is wrong. */
+/*
+ * The name of a job. Every user can read it, and clients may print it as it is. Unsafe characters
+ * become '?', as in the commands of processes: a name is decoration, and no reason to refuse a job.
+ * NULL for NULL, or if there is no memory.
+ */
+static const char *safe_name(struct session *session, const char *name) {
+    const size_t n = name ? strlen(name) : 0;
+    char *copy = name ? store_get(&session->manager->store, n + 1) : NULL;
+
+    if (copy)
+        safe_text_clean(copy, n + 1, name, n);
+    return copy;
+}
+
+/* Read the request of a message; false: the client was told what is wrong. */
 static bool read_request(struct session *session, const struct varlink_call *call,
                          const struct wire_request *wire, struct request *ret) {
-    static const enum choice choices[] = {
-        [WIRE_CHOOSE_PACK] = CHOICE_PACK,
-        [WIRE_CHOOSE_SPREAD] = CHOICE_SPREAD,
-        [WIRE_CHOOSE_LINKS] = CHOICE_LINKS,
-    };
     struct amount *amounts = NULL;
-    const char *member = NULL, *reason = NULL;
+    const char *member = NULL, *reason = NULL, *job_name = safe_name(session, wire->name);
     char name[96];
 
+    if (wire->name && !job_name) {
+        pending_no_memory(session, call);
+        return false;
+    }
     *ret = (struct request){
-        .name = wire->name,
+        .name = job_name,
         .devices = wire->devices,
         .n_devices = wire->devices ? wire->n_devices : 0,
         .has_choose = wire->choose != 0,
-        .choose = choices[wire->choose ? wire->choose : WIRE_CHOOSE_PACK],
+        .choose = wire->choose,
         .visible_devices = wire->visible_devices,
         .device_order = wire->device_order,
         .has_priority = wire->priority.has,
@@ -109,7 +116,7 @@ static bool read_request(struct session *session, const struct varlink_call *cal
         if (!member && wire->n_amounts != ret->n_devices) {
             member = "amounts";
             snprintf(name, sizeof(name), "request.amounts");
-            reason = "has to have one amount for each of devices";
+            reason = "must have one amount for each of devices";
         }
     }
     if (!member && wire->priority.has &&
@@ -117,13 +124,13 @@ static bool read_request(struct session *session, const struct varlink_call *cal
          wire->priority.value < -POLICY_PRIORITY_MAX)) {
         member = "priority";
         snprintf(name, sizeof(name), "request.priority");
-        reason = "has to be from -100 to 100";
+        reason = "must be from -100 to 100";
     }
     if (!member && wire->gpus.has &&
         (wire->gpus.value < 1 || wire->gpus.value > BOOKS_SHARES_MAX)) {
         member = "gpus";
         snprintf(name, sizeof(name), "request.gpus");
-        reason = "has to be from 1 to 64";
+        reason = "must be from 1 to 64";
     }
     if (!member && ret->n_devices > BOOKS_SHARES_MAX) {
         member = "devices";
@@ -195,7 +202,7 @@ static const struct wire_grant *make_grant(struct manager *manager, const struct
 }
 
 /*
- * What of enforcement the job cannot have: what the request declines, and what this box has not
+ * What enforcement the job cannot have: what the request declines, and what this box has not
  * proven.
  */
 static void read_reach(const struct manager *manager, const struct wire_request *wire,
@@ -232,74 +239,125 @@ static bool will_be_confined(const struct manager *manager, const struct wire_re
            manager->tiers.probes.tiers[2].proven;
 }
 
-unsigned call_acquire(struct session *session, const struct varlink_call *call) {
+/* Send a verdict other than wait; `token` is for the lease of Acquire. */
+static void answer(struct session *session, const struct varlink_call *call,
+                   const struct verdict *verdict, const char *token) {
     struct manager *manager = session->manager;
-    const struct wire_request *wire = call->parameters.acquire.request;
-    struct broker_peer peer = methods_peer(session);
-    struct pending *pending;
-    struct request request;
-    struct verdict verdict;
-    int r;
-
-    if (!read_request(session, call, wire, &request) || !pending_may_promise(session, call))
-        return 1;
-    read_reach(manager, wire, &request);
-    pending = calloc(1, sizeof(*pending));
-    if (!pending)
-        return pending_no_memory(session, call);
-    if (!will_be_confined(manager, wire)) {
-        request.has_token = true;
-        if (!make_token(pending->token, request.token)) {
-            free(pending);
-            return methods_fail(session, call, FAILURE_BUSY,
-                                "the system has no random numbers yet: try again later");
-        }
-    }
-    /* Blocked before it is asked, so that whatever the broker tells finds it so. */
-    session_block(session, call, pending, pending_cancel);
-    r = broker_submit(manager->broker, &peer, &request, session, manager_now(manager), &verdict);
-    if (r < 0) {
-        session->blocked = false;
-        free(pending);
-        return pending_no_memory(session, call);
-    }
-    if (verdict.kind != VERDICT_WAIT)
-        methods_decided(session, &verdict);
-    else {
-        pending->waiter = verdict.waiter;
-        session_stream(session, &(struct wire_acquire_reply){ .place = wire_some(verdict.place),
-                                                              .reason = verdict.reason });
-    }
-    return 4;
-}
-
-void methods_decided(struct session *session, const struct verdict *verdict) {
-    struct manager *manager = session->manager;
-    struct pending *pending = session->call.data;
+    const struct wire_grant *grant;
     struct failure failure;
 
     store_reset(&manager->reply);
-    pending->waiter = 0;
     if (verdict->kind != VERDICT_GRANT) {
         failure = methods_refusal(verdict, &manager->reply);
-        session_finish_failed(session, &failure);
-    } else if (session->call.method == WIRE_METHOD_GROW)
-        session_finish(session, &(struct wire_grow_reply){ .held_bytes = verdict->held_bytes,
-                                                           .limit_bytes = verdict->limit_bytes });
-    else {
-        const struct wire_grant *grant = make_grant(manager, verdict, pending->token);
-
-        if (grant) {
-            session_add_grant(session, grant->lease);
-            session_finish(session, &(struct wire_acquire_reply){ .grant = grant });
-        } else
-            session_finish_failed(
-                session,
-                &(struct failure){ .code = FAILURE_BUSY,
-                                   .reason = "the daemon is out of memory: close the connection, "
-                                             "which ends the lease, and try again later" });
+        session_fail(session, call, &failure);
+        return;
     }
+    if (call->method == WIRE_METHOD_GROW) {
+        session_reply(session, call,
+                      &(struct wire_grow_reply){ .held_bytes = verdict->held_bytes,
+                                                 .limit_bytes = verdict->limit_bytes });
+        return;
+    }
+    grant = make_grant(manager, verdict, token);
+    if (grant) {
+        session_add_grant(session, grant->lease);
+        session_reply(session, call, &(struct wire_acquire_reply){ .grant = grant });
+    } else
+        session_fail(session, call,
+                     &(struct failure){ .code = FAILURE_BUSY,
+                                        .reason = "the daemon is out of memory: close the "
+                                                  "connection, which ends the lease, and try "
+                                                  "again later" });
+}
+
+void methods_decided(struct session *session, const struct verdict *verdict) {
+    struct pending *pending = session->call.data;
+    struct varlink_call call;
+
+    if (session_unblock(session, &call))
+        answer(session, &call, verdict, pending->token);
     free(pending);
+}
+
+/* How many leases per minute the rules allow this user. */
+static uint32_t grants_per_minute(const struct session *session, const struct broker_peer *peer) {
+    struct policy_rules rules;
+
+    if (peer->is_admin)
+        return UINT32_MAX;
+    policy_rules_for(&rules, &session->manager->config->policy, peer->uid, peer->gids,
+                     peer->n_gids);
+    return rules.grants_per_minute;
+}
+
+/* Whether the user may have one more lease in this minute. If not, the client was told. */
+static bool take_grant(struct session *session, const struct varlink_call *call,
+                       const struct broker_peer *peer, uint32_t per_minute) {
+    char wait[UNITS_TEXT_SIZE], reason[160];
+    uint64_t wait_usec = 0;
+    int r = grant_rate_take(&session->manager->methods.grant_rate, peer->uid, per_minute,
+                            manager_now(session->manager).usec, &wait_usec);
+
+    if (r == -EAGAIN) {
+        wait_usec = MAX(wait_usec, UINT64_C(1000));
+        snprintf(reason, sizeof(reason),
+                 "you had %u leases within a minute, and may have the next in %s "
+                 "(grants-per-minute)",
+                 per_minute, units_format_usec(wait_usec, wait));
+        session_fail(session, call,
+                     &(struct failure){ .code = FAILURE_BUSY,
+                                        .reason = reason,
+                                        .retry_usec = wire_some(wait_usec) });
+    } else if (r < 0)
+        pending_no_memory(session, call);
+    return r == 0;
+}
+
+unsigned call_acquire(struct session *session, const struct varlink_call *call) {
+    struct manager *manager = session->manager;
+    const struct wire_request *wire = call->parameters.acquire.request;
+    struct broker_peer peer;
+    char token[TOKEN_SIZE] = "";
+    struct pending *pending;
+    struct request request;
+    struct verdict verdict;
+    uint32_t per_minute;
+
+    if (!read_request(session, call, wire, &request) || !pending_may_promise(session, call) ||
+        !methods_is_known(session, call))
+        return 1;
+    if (!methods_peer(session, &peer))
+        return pending_no_memory(session, call);
+    per_minute = grants_per_minute(session, &peer);
+    if (!take_grant(session, call, &peer, per_minute))
+        return 1;
+    read_reach(manager, wire, &request);
+    if (!will_be_confined(manager, wire)) {
+        request.has_token = true;
+        if (!make_token(token, request.token))
+            return methods_fail(session, call, FAILURE_BUSY,
+                                "the system has no random numbers yet: try again later");
+    }
+    if (broker_submit(manager->broker, &peer, &request, session, manager_now(manager), &verdict) <
+        0)
+        return pending_no_memory(session, call);
+    if (verdict.kind == VERDICT_DENY)
+        grant_rate_give(&manager->methods.grant_rate, peer.uid, per_minute);
+    if (verdict.kind != VERDICT_WAIT) {
+        answer(session, call, &verdict, token);
+        return 4;
+    }
+    pending = calloc(1, sizeof(*pending));
+    if (!pending) {
+        broker_cancel(manager->broker, verdict.waiter, manager_now(manager));
+        return pending_no_memory(session, call);
+    }
+    pending->waiter = verdict.waiter;
+    memcpy(pending->token, token, sizeof(token));
+    session_block(session, call, pending, pending_cancel);
+    session_stream(session, &(struct wire_acquire_reply){ .place = wire_some(verdict.place),
+                                                          .reason = verdict.reason });
+    return 4;
 }
 
 unsigned call_acquire_explain(struct session *session, const struct varlink_call *call) {
@@ -309,15 +367,18 @@ unsigned call_acquire_explain(struct session *session, const struct varlink_call
         [VERDICT_DENY] = WIRE_VERDICT_DENY,
     };
     struct manager *manager = session->manager;
-    struct broker_peer peer = methods_peer(session);
+    struct broker_peer peer;
     struct explanation *explanation;
     struct wire_explain_reply reply = { 0 };
     const char *devices[BOOKS_SHARES_MAX], *details[EXPLANATION_LINES];
     char(*uuids)[GPUID_TEXT_SIZE];
     struct request request;
 
-    if (!read_request(session, call, call->parameters.explain.request, &request))
+    if (!read_request(session, call, call->parameters.explain.request, &request) ||
+        !methods_is_known(session, call))
         return 1;
+    if (!methods_peer(session, &peer))
+        return pending_no_memory(session, call);
     read_reach(manager, call->parameters.explain.request, &request);
     store_reset(&manager->reply);
     explanation = store_get(&manager->reply, sizeof(*explanation));

@@ -20,14 +20,20 @@
 static_assert(DEVICE_REASON_SIZE == 160 && DEVICE_REASON_SIZE <= RECORD_TEXT_SIZE,
               "call_admin_drain() says how long a reason may be");
 
-/* If not, it was told. */
+/* If not, the client was told. */
 static bool is_admin(struct session *session, const struct varlink_call *call, const char *what) {
-    char reason[160];
+    const char *more;
+    char reason[320];
 
     if (session_is_admin(session))
         return true;
-    snprintf(reason, sizeof(reason), "only root and the group %s may %s: ask your administrator",
-             session->manager->config->admin_group, what);
+    more = session_not_admin_reason(session);
+    snprintf(reason, sizeof(reason),
+             "only root and the group %s may %s: ask your administrator%s%s%s",
+             session->manager->config->admin_group, what, *more ? " (" : "",
+             *more && session->peer.uid == 0 ? "this process runs as root, but " : "", more);
+    if (*more)
+        strncat(reason, ")", sizeof(reason) - strlen(reason) - 1);
     session_fail(session, call,
                  &(struct failure){ .code = FAILURE_PERMISSION_DENIED, .reason = reason });
     return false;
@@ -35,10 +41,11 @@ static bool is_admin(struct session *session, const struct varlink_call *call, c
 
 unsigned call_admin_get_box(struct session *session, const struct varlink_call *call) {
     struct manager *manager = session->manager;
+    struct status_viewer viewer = { session->account, session_is_admin(session) };
     const struct wire_box *box;
 
     store_reset(&manager->reply);
-    box = status_make(manager, &manager->reply);
+    box = status_make(manager, &viewer, &manager->reply);
     if (!box)
         return methods_fail(session, call, FAILURE_BUSY,
                             "the daemon is out of memory: try again later");
@@ -112,7 +119,7 @@ unsigned call_admin_usage(struct session *session, const struct varlink_call *ca
         .until_usec = wire->until_at.has ? (uint64_t)wire->until_at.value : UINT64_MAX,
         .by = bys[wire->by],
         .only_uid = !session_is_admin(session),
-        .uid = session->peer.uid,
+        .uid = session->account,
     };
 
     if (!manager->accounts)
@@ -131,7 +138,7 @@ unsigned call_admin_usage(struct session *session, const struct varlink_call *ca
 /* ---- Drain and resume --------------------------------------------------------------------------
  */
 
-/* Handles that the hand closes or opens for one call. */
+/* Handles that the reader closes or opens for one call. */
 struct closing {
     struct list in_manager;
     struct session *session; /* NULL: it has ended */
@@ -181,7 +188,7 @@ static void on_closed(void *userdata, int r, const struct hand_answer *answer,
     closing_end(closing);
 }
 
-/* What was asked holds; that the driver was told of it is not waited for any longer. */
+/* The drain or resume is in effect: answer without waiting for the hand any longer. */
 void methods_stale(struct manager *manager, const char *reason) {
     struct closing *closing;
 
@@ -203,9 +210,9 @@ static void on_closing_cancelled(struct session *session) {
     closing->session = NULL;
 }
 
-/* What people wrote, as devices; false: it was told. */
+/* Find the devices that the caller named; false: the client was told which is unknown. */
 static bool resolve(struct session *session, const struct varlink_call *call,
-                    const char *const *names, size_t n, const struct device **ret) {
+                    const char *const *names, size_t n, const struct device_facts **ret) {
     for (size_t i = 0; i < n; i++) {
         int r = inventory_resolve(session->manager->inventory, names[i], &ret[i]);
         char reason[256];
@@ -229,7 +236,7 @@ static bool resolve(struct session *session, const struct varlink_call *call,
 static unsigned drain_or_resume(struct session *session, const struct varlink_call *call,
                                 const char *const *names, size_t n, const char *reason) {
     struct manager *manager = session->manager;
-    const struct device **devices;
+    const struct device_facts **devices;
     struct gpuid *ids;
     struct closing *closing;
 
@@ -237,7 +244,7 @@ static unsigned drain_or_resume(struct session *session, const struct varlink_ca
         session_fail(session, call,
                      &(struct failure){ .code = FAILURE_INVALID_PARAMETER,
                                         .parameter = "devices",
-                                        .reason = "has to name 1 to 256 devices" });
+                                        .reason = "must name 1 to 256 devices" });
         return 1;
     }
     devices = store_get(&manager->store, n * sizeof(*devices));
@@ -260,7 +267,7 @@ static unsigned drain_or_resume(struct session *session, const struct varlink_ca
     for (size_t i = 0; i < n; i++)
         ids[i] = devices[i]->seen.id; /* pointers are good until the first change */
     for (size_t i = 0; i < n; i++) {
-        const struct device *device = inventory_find(manager->inventory, &ids[i]);
+        const struct device_facts *device = inventory_find(manager->inventory, &ids[i]);
         bool is_gpu = device && !device->seen.is_mig;
 
         if (reason)
@@ -286,7 +293,7 @@ unsigned call_admin_drain(struct session *session, const struct varlink_call *ca
         session_fail(session, call,
                      &(struct failure){ .code = FAILURE_INVALID_PARAMETER,
                                         .parameter = "reason",
-                                        .reason = "has more than 159 bytes: say it shorter" });
+                                        .reason = "has more than 159 bytes: shorten it" });
         return 1;
     }
     return drain_or_resume(session, call, wire->devices, wire->n_devices,

@@ -24,18 +24,17 @@
  */
 
 /*
- * Whether the process may act as one of the lease: by its cgroup, or by the token. Others' leases
- * are not even there. If not, it was told.
+ * Whether the process may act for the lease, by its cgroup or by the token. It cannot even see
+ * leases of others. If not, the client was told.
  */
 static bool belongs(struct session *session, const struct varlink_call *call,
                     const struct lease *lease, const char *token) {
     char cgroup[PROCESS_CGROUP_SIZE];
     uint8_t digest[SHA256_SIZE];
 
-    if (lease->uid != session->peer.uid) {
+    if (lease->uid != session->account) {
         methods_fail(session, call, FAILURE_NOT_FOUND,
-                     "no lease %llu of yours: it has ended, or "
-                     "was never there",
+                     "you have no lease %llu: it has ended, or never existed",
                      (unsigned long long)lease->id);
         return false;
     }
@@ -48,15 +47,30 @@ static bool belongs(struct session *session, const struct varlink_call *call,
             return true;
     }
     methods_fail(session, call, FAILURE_DENIED,
-                 lease->has_token ? "the token is not that of lease %llu: it came with the grant, "
-                                    "and in ALLOT_TOKEN of the job"
-                                  : "process is not within the scope of lease %llu: only "
-                                    "processes that the job started are of it",
+                 lease->has_token
+                     ? "the token does not belong to lease %llu: use the one that came "
+                       "with the grant, which the job also has in ALLOT_TOKEN"
+                     : "this process is not in the scope of lease %llu: only "
+                       "processes that its job started are",
                  (unsigned long long)lease->id);
     return false;
 }
 
-/* `held` of Attach; false: it was told. */
+/*
+ * Whether the peer may end the lease, or signal its processes: it is the owner or an administrator.
+ * Root of a container has uid 0 too, but no right to root's leases, except those that the process
+ * itself asked for or holds.
+ */
+static bool may_end(const struct session *session, const struct lease *lease) {
+    const struct process_id *owner = broker_owner(lease);
+
+    if (!session_owns(session, lease->uid))
+        return false;
+    return !session->not_root || (owner && process_id_equal(owner, &session->process)) ||
+           broker_holder(session->manager->broker, &session->process, lease->id);
+}
+
+/* Read `held` of Attach; false: the client was told what is wrong. */
 static bool read_held(struct session *session, const struct varlink_call *call,
                       const struct wire_attach *wire, struct broker_attach *ret) {
     struct broker_held *held;
@@ -80,7 +94,7 @@ static bool read_held(struct session *session, const struct varlink_call *call,
 
 /*
  * The scope that the hand once made for the lease of this number, if the process is in it; false:
- * it is not. A cgroup of that name that a user made is none.
+ * it is not. A cgroup of that name that a user made does not count.
  */
 static bool find_scope(const struct session *session, uint64_t called,
                        char cgroup[static PROCESS_CGROUP_SIZE]) {
@@ -105,13 +119,13 @@ static void adopt_scope(struct session *session, uint64_t called, uint64_t id) {
 
     if (!lease || lease->has_token || lease->cgroup[0] || !find_scope(session, called, cgroup))
         return;
-    /* Which tiers were in force is not known any more, so none is claimed. */
+    /* The daemon no longer knows which tiers were in force, so it claims none. */
     if (broker_confined(manager->broker, id, strrchr(cgroup, '/') + 1, cgroup, 0,
                         manager_now(manager)) >= 0)
         scope_watch(manager, id, cgroup);
 }
 
-/* A process can say of itself that it has the guard or arenas; all else is for us to try. */
+/* A process may claim the guard or arenas for itself; every other tier we have to verify. */
 static uint8_t tier_claimed(const struct wire_attach *wire) {
     enum { GUARD = 3, ARENAS = 4 };
 
@@ -120,9 +134,22 @@ static uint8_t tier_claimed(const struct wire_attach *wire) {
                : 0;
 }
 
+/* Whether the driver shows that the process uses a device. */
+static bool is_shown(const struct manager *manager, const struct process_id *process) {
+    const struct sample *sample = manager->sampling.sample;
+
+    for (size_t i = 0; sample && i < sample->n_processes; i++) {
+        const struct sample_process *row = &sample->processes[i];
+
+        if (row->pid == process->pid && row->start == process->start && row->used_bytes > 0)
+            return true;
+    }
+    return false;
+}
+
 /*
- * A client that comes back to a daemon that has just begun, without any state: there was one. Later
- * it is a client that has slept, or lies.
+ * A client attaches again to a daemon that has just started without any state, and the driver shows
+ * its memory: so the state was lost. A client that comes later than that has slept, or lies.
  */
 static void believe_loss(struct session *session, const struct wire_attach *wire) {
     struct manager *manager = session->manager;
@@ -131,7 +158,7 @@ static void believe_loss(struct session *session, const struct wire_attach *wire
 
     for (size_t i = 0; wire->held && i < wire->n_held; i++)
         holds |= wire->held[i].bytes > 0;
-    if (!holds ||
+    if (!holds || !is_shown(manager, &session->process) ||
         manager_now(manager).usec - manager->begun_usec > manager->config->policy.grace_usec)
         return;
     snprintf(what, sizeof(what), "process %d comes back with lease %llu", (int)session->process.pid,
@@ -142,10 +169,9 @@ static void believe_loss(struct session *session, const struct wire_attach *wire
 unsigned call_lease_attach(struct session *session, const struct varlink_call *call) {
     struct manager *manager = session->manager;
     const struct wire_attach *wire = &call->parameters.attach;
-    struct broker_peer peer = methods_peer(session);
-    const struct lease *lease =
-        broker_lease_called(manager->broker, wire->lease, session->peer.uid);
-    /* Coming back promises nothing: that must be possible on a full disk, too. */
+    struct broker_peer peer;
+    const struct lease *lease = broker_lease_called(manager->broker, wire->lease, session->account);
+    /* Attaching again promises nothing new, so it must be possible on a full disk, too. */
     bool is_back = lease && broker_holder(manager->broker, &session->process, wire->lease);
     struct broker_attach attach = {
         .lease = wire->lease,
@@ -159,6 +185,8 @@ unsigned call_lease_attach(struct session *session, const struct varlink_call *c
     if (!(is_back ? pending_may_hold : pending_may_promise)(session, call) ||
         !read_held(session, call, wire, &attach))
         return 1;
+    if (!methods_peer(session, &peer))
+        return pending_no_memory(session, call);
     if (wire->token) {
         attach.has_token = true;
         sha256(attach.token, wire->token, strlen(wire->token));
@@ -198,14 +226,15 @@ unsigned call_lease_attach(struct session *session, const struct varlink_call *c
 /* ---- Bytes -------------------------------------------------------------------------------------
  */
 
-/* Rounded up by one call and down by the other, they would not add up. */
+/* Must be whole granules: Grow rounds up and Shrink rounds down, so other amounts would not add
+ * up. */
 static bool read_bytes(struct session *session, const struct varlink_call *call, uint64_t bytes) {
     if (bytes % BOOKS_GRANULE == 0)
         return true;
     session_fail(session, call,
                  &(struct failure){ .code = FAILURE_INVALID_PARAMETER,
                                     .parameter = "bytes",
-                                    .reason = "has to be a multiple of 2097152 (2 MiB), in which "
+                                    .reason = "must be a multiple of 2097152 (2 MiB), in which "
                                               "devices give memory" });
     return false;
 }
@@ -287,10 +316,18 @@ unsigned call_lease_shrink(struct session *session, const struct varlink_call *c
 
 unsigned call_lease_release(struct session *session, const struct varlink_call *call) {
     struct manager *manager = session->manager;
-    struct broker_peer peer = methods_peer(session);
+    const struct lease *lease =
+        broker_lease_called(manager->broker, call->parameters.release.lease, session->account);
+    struct broker_peer peer;
     struct verdict verdict;
     struct failure failure;
 
+    if (session->not_root && lease && !may_end(session, lease))
+        return methods_fail(session, call, FAILURE_NOT_FOUND,
+                            "you have no lease %llu: it has ended, or never existed",
+                            (unsigned long long)lease->id);
+    if (!methods_peer(session, &peer))
+        return pending_no_memory(session, call);
     broker_release(manager->broker, &peer, call->parameters.release.lease, manager_now(manager),
                    &verdict);
     if (verdict.kind == VERDICT_GRANT) {
@@ -308,7 +345,8 @@ unsigned call_lease_release(struct session *session, const struct varlink_call *
 
 /*
  * A scope that the hand is making. It outlives its session: the process is put into the scope
- * whether or not the client hears of it, and a lease has one scope, so that its limit holds once.
+ * whether or not the client learns of it, and a lease has one scope, so that its limit applies
+ * once.
  */
 struct confinement {
     struct list in_manager;
@@ -338,7 +376,7 @@ static bool is_being_confined(const struct manager *manager, uint64_t lease) {
     return false;
 }
 
-/* A lease that gets a scope gets it at once; one that nobody confines for so long ends. */
+/* Jobs ask for their scope at once; a lease that is not confined within this time ends. */
 #define CONFINE_USEC (UINT64_C(30) * 1000 * 1000)
 
 void call_lease_tick(struct manager *manager, struct moment now) {
@@ -356,13 +394,13 @@ static void on_confine_cancelled(struct session *session) {
     confinement->session = NULL;
 }
 
-/* The lease cannot be held to what the administrator requires: it ends, and its job hears why. */
+/* The lease cannot be enforced as the administrator requires: it ends, and its job is told why. */
 static void refuse_unenforced(struct confinement *confinement, enum require require,
                               uint32_t in_force, const struct wire_confine_reply *reply) {
     struct manager *manager = confinement->manager;
     /* Without its scope a lease has no driver's limit either: that is the reason to give. */
     int missing = 31 - __builtin_clz(policy_require_tiers(require) & ~in_force);
-    const char *why = reply->n_detail ? reply->detail[0] : "the hand did not say why";
+    const char *why = reply->n_detail ? reply->detail[0] : "allot-hand did not say why";
     char tier[16], text[400];
 
     snprintf(tier, sizeof(tier), "tier %d: ", missing);
@@ -423,9 +461,9 @@ unsigned call_lease_confine(struct session *session, const struct varlink_call *
     struct confinement *confinement;
     int r;
 
-    if (!lease || lease->uid != session->peer.uid)
+    if (!lease || lease->uid != session->account)
         return methods_fail(session, call, FAILURE_NOT_FOUND,
-                            "no lease %llu of yours: it has ended, or was never there",
+                            "you have no lease %llu: it has ended, or never existed",
                             (unsigned long long)wire->lease);
     if (lease->cgroup[0])
         return methods_fail(session, call, FAILURE_DENIED,
@@ -433,9 +471,9 @@ unsigned call_lease_confine(struct session *session, const struct varlink_call *
                             (unsigned long long)lease->id, lease->scope);
     if (is_being_confined(manager, lease->id))
         return methods_fail(session, call, FAILURE_BUSY,
-                            "lease %llu is just getting its scope: start the process inside it",
+                            "lease %llu is being given its scope: start the process inside it",
                             (unsigned long long)lease->id);
-    /* A lease that was meant to be confined has no token: then its owner's word is enough. */
+    /* A lease that was to be confined has no token: then being its owner is enough. */
     if (lease->has_token && !belongs(session, call, lease, wire->token))
         return 1;
     if (!pending_may_promise(session, call))
@@ -462,7 +500,7 @@ unsigned call_lease_confine(struct session *session, const struct varlink_call *
     if (r < 0) {
         session->blocked = false;
         confinement_free(confinement);
-        return methods_fail(session, call, FAILURE_BUSY, "the hand cannot be asked: %s",
+        return methods_fail(session, call, FAILURE_BUSY, "allot-hand cannot be asked: %s",
                             strerror(-r));
     }
     return 8;
@@ -489,15 +527,16 @@ unsigned call_lease_kill(struct session *session, const struct varlink_call *cal
     struct pending *pending;
     int r;
 
-    if (!lease || !session_owns(session, lease->uid))
+    if (!lease || !may_end(session, lease))
         return methods_fail(session, call, FAILURE_NOT_FOUND,
-                            "no lease %llu of yours: it has ended, or was never there",
+                            "you have no lease %llu: it has ended, or never existed",
                             (unsigned long long)wire->lease);
     if (number < 1 || number > SIGRTMAX) {
-        session_fail(session, call,
-                     &(struct failure){ .code = FAILURE_INVALID_PARAMETER,
-                                        .parameter = "signal",
-                                        .reason = "is no signal of this system" });
+        session_fail(
+            session, call,
+            &(struct failure){ .code = FAILURE_INVALID_PARAMETER,
+                               .parameter = "signal",
+                               .reason = "must be the number of a signal of this system" });
         return 1;
     }
     pending = calloc(1, sizeof(*pending));
@@ -520,7 +559,7 @@ unsigned call_lease_kill(struct session *session, const struct varlink_call *cal
     session->blocked = false;
     free(pending);
     if (r < 0)
-        return methods_fail(session, call, FAILURE_BUSY, "the hand cannot be asked: %s",
+        return methods_fail(session, call, FAILURE_BUSY, "allot-hand cannot be asked: %s",
                             strerror(-r));
     session_reply(session, call, &(struct wire_kill_reply){ 0 });
     return 2;

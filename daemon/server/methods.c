@@ -5,6 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/accounts/accounts.h"
+#include "daemon/config/user_database.h"
+#include "daemon/enforce/privilege.h"
 #include "daemon/manager.h"
 
 static const method_fn handlers[WIRE_METHODS] = {
@@ -33,6 +36,7 @@ void methods_init(struct methods *methods) {
 void methods_done(struct methods *methods) {
     call_admin_done(methods);
     call_lease_done(methods);
+    grant_rate_done(&methods->grant_rate);
 }
 
 unsigned methods_handle(struct session *session, const struct varlink_call *call) {
@@ -62,6 +66,7 @@ struct failure methods_refusal(const struct verdict *verdict, struct store *stor
         [REFUSAL_DEADLOCK] = FAILURE_DEADLOCK,   [REFUSAL_DRAINING] = FAILURE_DRAINING,
         [REFUSAL_BUSY] = FAILURE_BUSY,
     };
+    _Static_assert(ELEMENTSOF(codes) == REFUSAL_LAST + 1, "every refusal has a wire error");
     static const char *const nobody[] = { "" };
     struct failure failure = { .code = codes[verdict->refusal], .reason = verdict->reason };
     bool names_device = verdict->refusal == REFUSAL_NO_MEMORY ||
@@ -88,13 +93,58 @@ struct failure methods_refusal(const struct verdict *verdict, struct store *stor
     return failure;
 }
 
-struct broker_peer methods_peer(const struct session *session) {
-    return (struct broker_peer){
+static bool has_gid(const gid_t *gids, size_t n, gid_t gid) {
+    for (size_t i = 0; i < n; i++)
+        if (gids[i] == gid)
+            return true;
+    return false;
+}
+
+bool methods_peer(const struct session *session, struct broker_peer *ret) {
+    const struct user_facts *facts =
+        user_database_find(session->manager->user_database, session->peer.uid);
+    const struct peer *peer = &session->peer;
+    bool has_groups = facts && facts->has_groups;
+    size_t n = has_groups ? facts->n_gids : 0;
+    gid_t *gids = store_get(&session->manager->store, (n + peer->n_groups + 1) * sizeof(*gids));
+
+    *ret = (struct broker_peer){
         .process = session->process,
-        .uid = session->peer.uid,
-        .gid = session->peer.gid,
-        .gids = session->peer.groups,
-        .n_gids = session->peer.n_groups,
+        .uid = session->account,
+        .gid = peer->gid,
         .is_admin = session_is_admin(session),
+        .spent_byte_seconds = accounts_spent(session->manager->accounts, session->account),
     };
+    if (!gids)
+        return false;
+    /*
+     * In a user namespace of its own a process can drop groups, and take on those that are
+     * subordinate to its user. A dropped group must not lift a rule, and a subordinate group has no
+     * account.
+     */
+    if (has_groups && !has_gid(facts->gids, n, peer->gid))
+        ret->gid = facts->gid;
+    ret->gids = gids;
+    for (size_t i = 0; i < n; i++)
+        gids[ret->n_gids++] = facts->gids[i];
+    if (!has_gid(gids, ret->n_gids, peer->gid))
+        gids[ret->n_gids++] = peer->gid;
+    for (size_t i = 0; i < peer->n_groups; i++)
+        if (!has_gid(gids, n, peer->groups[i]))
+            gids[ret->n_gids++] = peer->groups[i];
+    return true;
+}
+
+bool methods_is_known(struct session *session, const struct varlink_call *call) {
+    struct user_database *users = session->manager->user_database;
+    const uid_t uid = session->peer.uid;
+
+    if (session_is_admin(session) || user_database_find(users, uid))
+        return true;
+    if (user_database_owner(users, uid) == uid && privilege_is_at_home(&session->process))
+        return true;
+    methods_fail(session, call, FAILURE_BUSY,
+                 "the user database of this machine does not answer, and without it the groups of "
+                 "a process in a user namespace are not known: try again later");
+    return false;
 }

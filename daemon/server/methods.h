@@ -8,9 +8,10 @@
  */
 #include "daemon/broker/broker.h"
 #include "daemon/broker/verdict.h"
+#include "daemon/server/grant_rate.h"
 #include "daemon/server/session.h"
 
-/* Handle a call; what it cost of a slice (cheap: 1). */
+/* Handle a call. Returns what it cost of a slice (cheap: 1). */
 unsigned methods_handle(struct session *session, const struct varlink_call *call);
 
 /* A request on which the session is blocked has its verdict. From inside the broker. */
@@ -21,13 +22,14 @@ void methods_stale(struct manager *manager, const char *reason);
 
 /* Calls that go on after their handler returned. */
 struct methods {
-    struct list monitors;     /* sessions that get events: session.in_monitors */
-    struct list closings;     /* handles that the hand was asked to close or open (call_admin.c) */
+    struct list monitors; /* sessions that get events: session.in_monitors */
+    struct list closings; /* handles that the reader was asked to close or open (call_admin.c) */
     struct list confinements; /* scopes that the hand was asked to make (call_lease.c) */
+    struct grant_rate grant_rate;
 };
 
 void methods_init(struct methods *methods);
-void methods_done(struct methods *methods); /* the hand does not answer any more */
+void methods_done(struct methods *methods); /* after the helpers' last answer */
 
 /* ---- For the files of the handlers ------------------------------------------------------------
  */
@@ -62,5 +64,15 @@ unsigned methods_fail(struct session *session, const struct varlink_call *call,
 /* The failure of a verdict that denies; `store` takes what it points to. */
 struct failure methods_refusal(const struct verdict *verdict, struct store *store);
 
-/* The peer, for the broker. Borrows from the session. */
-struct broker_peer methods_peer(const struct session *session);
+/*
+ * The peer, for the broker: its account, and its groups by both the kernel and the user database.
+ * Lives as long as the message at hand. False: no memory.
+ */
+bool methods_peer(const struct session *session, struct broker_peer *ret);
+
+/*
+ * Whether the user's groups are known, and so the rules that apply: from the user database or,
+ * while that does not answer, from the kernel if the process cannot have dropped any. If not, the
+ * client was told.
+ */
+bool methods_is_known(struct session *session, const struct varlink_call *call);

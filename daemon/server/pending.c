@@ -29,15 +29,14 @@ bool pending_may_hold(struct session *session, const struct varlink_call *call) 
 
     if (session->process.start == 0) {
         methods_fail(session, call, FAILURE_DENIED,
-                     "your process cannot be seen by the daemon: it has ended, or lives in a pid "
-                     "namespace beside the daemon's; call from a process that the daemon can see");
+                     "the daemon cannot see your process: it has ended, or is in a pid namespace "
+                     "outside of the daemon's; call from a process that the daemon can see");
         return false;
     }
     r = process_watch_begin(session->manager, &session->process);
     if (r == -ESRCH)
         methods_fail(session, call, FAILURE_DENIED,
-                     "process %d, which opened this connection, "
-                     "has ended: connect anew",
+                     "process %d, which opened this connection, has ended: connect again",
                      (int)session->process.pid);
     else if (r < 0)
         methods_fail(session, call, FAILURE_BUSY, "the daemon cannot watch your process: %s",
@@ -63,7 +62,7 @@ bool pending_read_device(struct session *session, const struct varlink_call *cal
     session_fail(session, call,
                  &(struct failure){ .code = FAILURE_INVALID_PARAMETER,
                                     .parameter = "device",
-                                    .reason = "has to be a UUID, as the shares of the lease have "
+                                    .reason = "must be a UUID, as the shares of the lease have "
                                               "it: GPU-… or MIG-…" });
     return false;
 }
@@ -84,7 +83,7 @@ const struct wire_share *pending_shares(struct store *store, const struct lease 
             .limit_bytes = share->limit_bytes,
             .guaranteed_bytes = share->guaranteed_bytes,
             .held_bytes = share->held_bytes,
-            .context_bytes = share->book->context_bytes,
+            .context_bytes = books_context(share),
             .used_bytes =
                 share->seen_bytes ? wire_some(share->seen_bytes) : (struct wire_maybe){ 0 },
         };

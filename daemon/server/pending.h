@@ -29,16 +29,19 @@ struct pending {
 /* For session_block(). */
 void pending_cancel(struct session *session);
 
-/* The daemon is out of memory: tells so. Returns 1, the cost. */
+/* Tell the client that the daemon is out of memory. Returns 1, the cost. */
 unsigned pending_no_memory(struct session *session, const struct varlink_call *call);
 
-/* Whether the peer is a process that can hold something and is watched now. If not, it was told. */
+/*
+ * Whether the peer is a process that can hold something and is watched now. If not, it got an
+ * error.
+ */
 bool pending_may_hold(struct session *session, const struct varlink_call *call);
 
-/* The same, and whether it can be promised something: promises can be recorded. */
+/* The same, and whether promises can be recorded, so that the peer can get one. */
 bool pending_may_promise(struct session *session, const struct varlink_call *call);
 
-/* The device of a call, by UUID. If it is none, it was told. */
+/* The device of a call, by UUID. If there is none, the peer got an error. */
 bool pending_read_device(struct session *session, const struct varlink_call *call, const char *text,
                          struct gpuid *ret);
 

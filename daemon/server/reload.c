@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- *     loop ── begin ─▶ struct job ─▶ thread: config_read ─▶ the job, through the pipe ─▶ on_read
+ *     loop ── begin ─▶ reload_job ─▶ thread: config_read ─▶ the job, through the pipe ─▶ on_read
  *
  * The job belongs to the side that has its pointer: the loop, the thread, the pipe, the loop.
- * Nothing is shared, so nothing is locked, and a thread that never comes back is simply left
- * behind: when the pipe is closed meanwhile it frees its job itself.
+ * Nothing is shared, so nothing is locked. A thread that never comes back is simply left behind: if
+ * the pipe is closed meanwhile, the thread frees its job itself.
  */
 #include "daemon/server/reload.h"
 
@@ -35,7 +35,7 @@ struct asker {
     struct session *session;
 };
 
-struct job {
+struct reload_job {
     char *path;
     int fd; /* the end of the pipe to write to */
     struct config *config;
@@ -50,9 +50,9 @@ struct reload {
     int fd; /* the end of the pipe to read from */
     int job_fd;
     bool is_reading;
-    bool is_late;           /* so long that no caller waits for it any more */
+    bool is_late;           /* it takes so long that no caller waits for it any more */
     bool is_due;            /* a caller asked while it was read: read again */
-    bool is_told;           /* systemd thinks that we reload */
+    bool is_told;           /* systemd was told that we are reloading */
     struct list asked, due; /* struct asker: for this reading, for the next */
     sd_event_source *source, *timer;
 };
@@ -60,7 +60,7 @@ struct reload {
 /* ---- The thread -------------------------------------------------------------------------------
  */
 
-static void job_free(struct job *job) {
+static void job_free(struct reload_job *job) {
     if (!job)
         return;
     if (job->fd >= 0)
@@ -72,7 +72,7 @@ static void job_free(struct job *job) {
 }
 
 static void *run(void *argument) {
-    struct job *job = argument;
+    struct reload_job *job = argument;
     int fd = job->fd;
     ssize_t n;
 
@@ -89,7 +89,7 @@ static void *run(void *argument) {
 }
 
 static int start(struct reload *reload) {
-    struct job *job = calloc(1, sizeof(*job));
+    struct reload_job *job = calloc(1, sizeof(*job));
     sigset_t all, before;
     pthread_t thread;
     int r;
@@ -160,8 +160,8 @@ static void begin(struct reload *reload) {
 }
 
 /* What a thread has read; NULL: none has. */
-static struct job *take(struct reload *reload) {
-    struct job *job;
+static struct reload_job *take(struct reload *reload) {
+    struct reload_job *job;
 
     if (reload->fd < 0 || read(reload->fd, &job, sizeof(job)) != sizeof(job))
         return NULL;
@@ -171,7 +171,7 @@ static struct job *take(struct reload *reload) {
 static int on_read(sd_event_source *source, int fd, uint32_t events, void *data) {
     struct reload *reload = data;
     struct manager *manager = reload->manager;
-    struct job *job;
+    struct reload_job *job;
     char reason[sizeof(job->err.text) + 64];
     int r;
 
@@ -203,8 +203,8 @@ static int on_read(sd_event_source *source, int fd, uint32_t events, void *data)
 }
 
 static const char late_reason[] =
-    "the machine's user database (see nsswitch.conf) does not answer: what users and groups are "
-    "named in the configuration is not known yet, and it stays as it was until then";
+    "the machine's user database (see nsswitch.conf) does not answer: the users and groups in the "
+    "configuration cannot be looked up, and the configuration stays as it was until they can";
 
 static int on_late(sd_event_source *source, uint64_t usec, void *data) {
     struct reload *reload = data;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Reload: the configuration is read again while the daemon serves.
+ * Reload: reads the configuration again while the daemon serves.
  *
- * Users and groups have names in it, and those may come over a network that does not answer: so a
- * thread reads, one at a time, and the loop takes what it has read. A caller that asks while one
- * reads gets the result of the next reading, which sees what was written until then. After
- * RELOAD_PATIENCE_USEC the callers are told so and wait no more; what is read in the end counts all
- * the same. Event-loop thread only.
+ * The configuration names users and groups, and looking these up may need a network that does not
+ * answer: so a thread reads, one at a time, and the loop takes the result. A caller that asks while
+ * a thread reads gets the result of the next reading, which sees what was written until then. After
+ * RELOAD_PATIENCE_USEC the callers are told so and wait no more; the reading counts nevertheless
+ * when it is done. Event-loop thread only.
  */
 #include <stdint.h>
 
@@ -25,9 +25,9 @@ int reload_new(struct reload **ret, struct manager *manager);
 struct reload *reload_free(struct reload *reload);
 DEFINE_FREEP(struct reload, reload_freep, reload_free)
 
-/* Told by a signal: what comes of it is in the log, and systemd hears when it is over. */
+/* A signal asked for it: the result goes to the log, and systemd is told when it is over. */
 void reload_signal(struct reload *reload);
 
-/* Told by a call, which is answered when it is over; what it costs. */
+/* A call asked for it, and is answered when it is over. Returns the cost. */
 unsigned reload_call(struct reload *reload, struct session *session,
                      const struct varlink_call *call);

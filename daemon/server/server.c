@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * All sessions sit in one epoll set, and the event loop, with all that is no client (timers, ends
- * of processes, the hand), is one more entry of that set: so a client's call costs one wait and
- * nothing of the loop. A turn asks the set once which sessions are readable, gives each a slice
+ * All sessions are in one epoll set, and the event loop, with everything that is no client (timers,
+ * ends of processes, the hand), is one more entry of that set: so a client's call costs one wait
+ * and nothing of the loop. A turn asks the set once which sessions are readable, gives each a slice
  * (session_turn), and ends in manager_end(): one walk of the queue, one write of all records, then
- * all replies. So 64 busy clients cost one wait and one write between them, not 64, and a client
- * that pipelines a thousand calls gets its slice beside the others': what is left in its buffer
- * waits in `ready` for the next turn.
+ * all replies. So 64 busy clients cost one wait and one write between them, not 64. A client that
+ * pipelines a thousand calls gets the same slice as the others: the rest of its buffer waits in
+ * `ready` for the next turn.
  *
  *     epoll_fd ── sessions   → each a slice → settle
  *              └─ event loop ── listen_fd   → accept, cap, session_new
@@ -16,6 +16,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +29,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "daemon/config/user_database.h"
 #include "daemon/log.h"
 #include "daemon/manager.h"
 #include "daemon/server/session.h"
@@ -36,15 +38,16 @@
 
 #define ACCEPTS_PER_TURN 64
 #define EVENTS_PER_TURN  128
+#define CROWD            64 /* connections whose end is worth giving memory back */
 
 /* The connections of one uid. */
 struct user_count {
     uid_t uid;
     uint32_t n_sessions;
-    size_t unread_bytes;
+    size_t kept_bytes;
 };
 
-/* Where clients find us, whatever folder they are in: jobs get it in their environment. */
+/* Make the address absolute: jobs get it in their environment and may run in any folder. */
 static void read_address(struct server *server) {
     struct sockaddr_un address = { 0 };
     socklen_t len = sizeof(address) - 1;
@@ -77,8 +80,8 @@ static int take_activated(struct server *server, struct allot_error *err) {
             return 1;
         }
     return error_set(err, -ENOTSOCK,
-                     "systemd passed %d descriptors and none is a listening Unix stream socket: "
-                     "ListenStream= in allotd.socket",
+                     "systemd passed %d descriptors, but none is a listening Unix stream socket: "
+                     "check ListenStream= in allotd.socket",
                      n);
 }
 
@@ -93,7 +96,7 @@ static int clear_path(const struct sockaddr_un *address, struct allot_error *err
                                            strerror(errno));
     if (!S_ISSOCK(st.st_mode))
         return error_set(err, -EEXIST,
-                         "%s is there and no socket: remove it, or give another --socket",
+                         "%s exists and is not a socket: remove it, or give another --socket",
                          address->sun_path);
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
@@ -132,7 +135,7 @@ static int bind_path(struct server *server, const char *path, struct allot_error
         return error_set(err, -errno, "cannot bind %s: %s", path, strerror(errno));
     server->bound = true;
     strcpy(server->path, path);
-    /* Every user may connect; what each gets is policy, by the uid that the kernel tells. */
+    /* Every user may connect; policy decides what each gets, by the uid that the kernel reports. */
     if (chmod(path, 0666) < 0 || listen(fd, SOMAXCONN) < 0)
         return error_set(err, -errno, "cannot listen at %s: %s", path, strerror(errno));
     server->listen_fd = TAKE_FD(fd);
@@ -143,7 +146,7 @@ static int bind_path(struct server *server, const char *path, struct allot_error
 /* ---- Accepting --------------------------------------------------------------------------------
  */
 
-/* A connection too many gets the reason in words, if its buffer takes it, and is closed. */
+/* Close a connection beyond the limits, with the reason in words if its buffer takes that. */
 static void turn_away(struct server *server, int fd, const char *reason) {
     char text[256];
     int n = snprintf(text, sizeof(text),
@@ -155,11 +158,50 @@ static void turn_away(struct server *server, int fd, const char *reason) {
     close(fd);
 }
 
+/* The count of a user, made where there is none; NULL: no memory. */
+static struct user_count *user_count_get(struct server *server, uid_t uid) {
+    struct user_count *user_count = map_find(&server->user_counts, uid);
+
+    if (user_count)
+        return user_count;
+    user_count = calloc(1, sizeof(*user_count));
+    if (user_count && map_put(&server->user_counts, uid, user_count) < 0) {
+        free(user_count);
+        return NULL;
+    }
+    if (user_count)
+        user_count->uid = uid;
+    return user_count;
+}
+
+static void turn_away_one_too_many(struct server *server, int fd, const struct ucred *cred,
+                                   const struct user_count *user_count) {
+    char reason[192];
+
+    if (user_count->uid == cred->uid)
+        snprintf(reason, sizeof(reason),
+                 "uid %u has %u connections open and may have no more: close some", cred->uid,
+                 user_count->n_sessions);
+    else
+        snprintf(reason, sizeof(reason),
+                 "uid %u, whose subordinate uid %u is, has %u connections open and may have no "
+                 "more: close some",
+                 user_count->uid, cred->uid, user_count->n_sessions);
+    turn_away(server, fd, reason);
+    log_line(LOG_WARNING,
+             &(struct log_about){
+                 .message = LOG_CLIENT, .pid = cred->pid, .has_uid = true, .uid = cred->uid },
+             "uid %u has %u connections open: a new one was turned away", user_count->uid,
+             user_count->n_sessions);
+}
+
 static void welcome(struct server *server, int fd) {
-    struct user_count *user_count = NULL;
+    const size_t n_reserved = MIN(server->max_sessions / 8, (size_t)SERVER_SESSIONS_ADMIN);
+    const bool only_admin = server->n_sessions + n_reserved >= server->max_sessions;
+    struct user_count *user_count;
     struct ucred cred;
     socklen_t len = sizeof(cred);
-    char reason[128];
+    uid_t uid;
     int r;
 
     if (server->n_sessions >= server->max_sessions) {
@@ -170,37 +212,29 @@ static void welcome(struct server *server, int fd) {
         close(fd);
         return;
     }
-    user_count = map_find(&server->user_counts, cred.uid);
-    if (user_count && user_count->n_sessions >= server->max_per_uid) {
-        snprintf(reason, sizeof(reason),
-                 "uid %u has %u connections open and may have no more: close some", cred.uid,
-                 user_count->n_sessions);
-        turn_away(server, fd, reason);
-        log_line(LOG_WARNING,
-                 &(struct log_about){
-                     .message = LOG_CLIENT, .pid = cred.pid, .has_uid = true, .uid = cred.uid },
-                 "uid %u has %u connections open: a new one was turned away", cred.uid,
-                 user_count->n_sessions);
+    uid = user_database_owner(server->manager->user_database, cred.uid);
+    user_count = user_count_get(server, uid);
+    if (!user_count) {
+        turn_away(server, fd, "the daemon is out of memory: try again later");
         return;
     }
-    if (!user_count) {
-        user_count = calloc(1, sizeof(*user_count));
-        if (!user_count || map_put(&server->user_counts, cred.uid, user_count) < 0) {
-            free(user_count);
-            turn_away(server, fd, "the daemon is out of memory: try again later");
-            return;
-        }
-        user_count->uid = cred.uid;
+    if (user_count->n_sessions >= server->max_per_uid) {
+        turn_away_one_too_many(server, fd, &cred, user_count);
+        return;
     }
-    r = session_new(server, fd);
+    r = session_new(server, fd, uid, only_admin);
     if (r < 0) {
         if (user_count->n_sessions == 0)
-            free(map_take(&server->user_counts, cred.uid));
-        turn_away(server, fd, "the daemon is out of memory or descriptors: try again later");
+            free(map_take(&server->user_counts, uid));
+        turn_away(server, fd,
+                  r == -EPERM ? "the daemon has as many connections as it can keep, but for "
+                                "administrators: try again later"
+                              : "the daemon is out of memory or descriptors: try again later");
     }
 }
 
-/* Without a descriptor left no client could even be turned away: one is kept back for that. */
+/* Without a free descriptor no client could even be turned away: one is held in reserve for
+ * that. */
 static void accept_with_reserve(struct server *server) {
     int fd;
 
@@ -241,8 +275,8 @@ static bool run_turn(struct server *server) {
                        list_is_empty(&server->ready) ? -1 : 0);
 
     /*
-     * A call that is answered at once settles the turn; inside this one that must wait: settling
-     * frees sessions, and `events` and the slice at hand point to some.
+     * A call that is answered at once would settle the turn. Here that must wait: settling frees
+     * sessions, and `events` and the current slice point to some.
      */
     manager_begin(manager);
     /* Those with messages left first: they have waited since the last turn. A slice may put its
@@ -272,32 +306,52 @@ void server_serve(struct server *server) {
 void server_flush(struct server *server, bool may_send) {
     struct session *session;
 
-    /* One may have others closed, which then are dirty too. */
+    /* Flushing a session may close others, which are then dirty too. */
     while (may_send && (session = list_first(&server->dirty, struct session, in_dirty)))
         session_flush(session);
     while ((session = list_first(&server->dead, struct session, in_server)))
         session_free(session);
+    /*
+     * A crowd leaves memory behind in small pieces, which the allocator gives back only when told
+     * to.
+     */
+    if (server->peak_sessions >= CROWD && server->n_sessions < server->peak_sessions / 2) {
+        server->peak_sessions = server->n_sessions;
+        malloc_trim(0);
+    }
+}
+
+void server_begin_known(struct server *server) {
+    const bool is_late = user_database_is_late(server->manager->user_database);
+    const uint64_t now_usec = manager_now(server->manager).usec;
+    struct session *session, *following;
+
+    list_foreach_safe (session, following, &server->unknown, in_unknown)
+        session_begin(session,
+                      is_late || now_usec - session->connected_usec >= USER_DATABASE_LATE_USEC);
 }
 
 static void recount(struct server *server, struct user_count *user_count, struct session *session,
-                    size_t unread_bytes) {
-    server->unread_bytes += unread_bytes - session->unread_bytes;
+                    size_t kept_bytes) {
+    server->kept_bytes += kept_bytes - session->kept_bytes;
     if (user_count)
-        user_count->unread_bytes += unread_bytes - session->unread_bytes;
-    session->unread_bytes = unread_bytes;
+        user_count->kept_bytes += kept_bytes - session->kept_bytes;
+    session->kept_bytes = kept_bytes;
 }
 
 void server_enter(struct server *server, struct session *session) {
-    struct user_count *user_count = map_find(&server->user_counts, session->peer.uid);
+    struct user_count *user_count = map_find(&server->user_counts, session->counted_uid);
 
     list_append(&server->sessions, &session->in_server);
+    list_append(&server->unknown, &session->in_unknown);
     server->n_sessions++;
+    server->peak_sessions = MAX(server->peak_sessions, server->n_sessions);
     if (user_count)
         user_count->n_sessions++;
 }
 
 void server_leave(struct server *server, struct session *session) {
-    struct user_count *user_count = map_find(&server->user_counts, session->peer.uid);
+    struct user_count *user_count = map_find(&server->user_counts, session->counted_uid);
 
     list_remove(&session->in_server);
     server->n_sessions--;
@@ -328,7 +382,7 @@ int server_new(struct server **ret, struct manager *manager, const char *path, s
     int r;
 
     if (!server)
-        return error_set(err, -ENOMEM, "no memory for the server");
+        return error_set(err, -ENOMEM, "out of memory");
     server->manager = manager;
     server->max_sessions = max_sessions;
     server->max_per_uid = SERVER_SESSIONS_PER_UID;
@@ -337,6 +391,7 @@ int server_new(struct server **ret, struct manager *manager, const char *path, s
     list_init(&server->ready);
     list_init(&server->dirty);
     list_init(&server->dead);
+    list_init(&server->unknown);
 
     r = take_activated(server, err);
     if (r == 0)
@@ -346,10 +401,11 @@ int server_new(struct server **ret, struct manager *manager, const char *path, s
     server->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     server->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (server->epoll_fd < 0 || server->reserve_fd < 0)
-        return error_set(err, -errno, "no descriptors for the server: %s", strerror(errno));
+        return error_set(err, -errno, "the server cannot get the file descriptors it needs: %s",
+                         strerror(errno));
     r = add_sources(server);
     if (r < 0)
-        return error_set(err, r, "the event loop does not take the server: %s", strerror(-r));
+        return error_set(err, r, "the server cannot be added to the event loop: %s", strerror(-r));
     *ret = TAKE(server);
     return 0;
 }
@@ -407,32 +463,48 @@ void server_refuse_waiting(const char *reason) {
     closep(&passed.listen_fd);
 }
 
-/* Close those that have more unread than the mean: half of the memory at least. */
-static void relieve(struct server *server, const struct user_count *user_count) {
+/*
+ * Close the connections of a user that keep more than the mean: they have at least half of its
+ * memory.
+ */
+static void relieve(struct server *server, struct user_count *user_count) {
     struct session *session;
     size_t n = 0, sum = 0;
 
     list_foreach (session, &server->sessions, in_server) {
-        if (user_count && session->peer.uid != user_count->uid)
+        if (session->counted_uid != user_count->uid)
             continue;
-        n += session->unread_bytes > 0;
-        sum += session->unread_bytes;
+        n += session->kept_bytes > 0;
+        sum += session->kept_bytes;
     }
     list_foreach (session, &server->sessions, in_server) {
-        if ((!user_count || session->peer.uid == user_count->uid) && session->unread_bytes > 0 &&
-            session->unread_bytes >= sum / n) {
+        if (session->counted_uid == user_count->uid && session->kept_bytes > 0 &&
+            session->kept_bytes >= sum / n) {
             session_drop(session);
-            recount(server, map_find(&server->user_counts, session->peer.uid), session, 0);
+            recount(server, user_count, session, 0);
         }
     }
 }
 
-void server_count_unread(struct server *server, struct session *session, size_t bytes) {
-    struct user_count *user_count = map_find(&server->user_counts, session->peer.uid);
+/* The user that keeps the most memory; never root, however much others take. */
+static struct user_count *find_greediest(const struct server *server) {
+    struct user_count *user_count, *greediest = NULL;
+
+    for (size_t pos = 0; (user_count = map_next(&server->user_counts, &pos));)
+        if (user_count->uid != 0 && (!greediest || user_count->kept_bytes > greediest->kept_bytes))
+            greediest = user_count;
+    return greediest;
+}
+
+void server_count_kept(struct server *server, struct session *session, size_t bytes) {
+    struct user_count *user_count = map_find(&server->user_counts, session->counted_uid);
 
     recount(server, user_count, session, bytes);
-    if (user_count && user_count->unread_bytes > SERVER_UNREAD_PER_UID)
+    if (user_count && user_count->kept_bytes > SERVER_KEPT_PER_UID)
         relieve(server, user_count);
-    else if (server->unread_bytes > SERVER_UNREAD)
-        relieve(server, NULL);
+    else if (server->kept_bytes > SERVER_KEPT) {
+        user_count = find_greediest(server);
+        if (user_count && user_count->kept_bytes > 0)
+            relieve(server, user_count);
+    }
 }

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Three things keep one client from costing the others:
+ * Three things keep one client from harming the others:
  *
  * - A slice is a number of cheap calls or one expensive one (methods_handle() tells). The rest
  *   stays in its buffer for the next turn.
  * - A client that does not read is not answered: with OUT_HIGH bytes unsent no further call is
- *   taken, so the socket fills up and the client meets its own slowness. Only what it did not ask
- *   for one by one (events, notices) can pile up beyond that; at OUT_MAX it is dropped. A thousand
- *   connections of one user that do not read are bounded together (SERVER_UNREAD_PER_UID), and so
- *   is what the kernel keeps for each of them (SOCKET_OUT). Events are no state, of which the
- *   latest would do: a client that does not keep up is closed rather than left with a gap that it
- *   does not know of.
- * - Ends are put off to the end of the turn: a session that dies in the middle of a broker's
+ *   taken, so the socket fills up and the client is held up by its own slowness. Only messages
+ *   without a call of their own (events, notices) can pile up beyond that; at OUT_MAX the client is
+ *   dropped. A thousand connections of one user that do not read are bounded together
+ *   (SERVER_KEPT_PER_UID), and so is what the kernel keeps for each of them (SOCKET_OUT). Events
+ *   cannot be left out: a client that does not keep up is disconnected rather than left with a gap
+ *   that it does not know of.
+ * - Ends are deferred to the end of the turn: a session that ends in the middle of a broker's
  *   callback is only marked, and freed when nothing points to it any more.
  */
 #include "daemon/server/session.h"
@@ -24,23 +24,24 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "daemon/config/user_database.h"
+#include "daemon/enforce/privilege.h"
 #include "daemon/log.h"
 #include "daemon/manager.h"
 
 #define SLICE_COST 32                 /* cheap calls in a turn */
 #define IN_KEPT    ((size_t)4 << 10)  /* of a buffer that is kept for the next message */
 #define OUT_HIGH   ((size_t)64 << 10) /* unsent bytes above which no further call is taken */
-#define SOCKET_OUT                                                                                 \
-    (32 << 10) /* bytes of each that the kernel holds for a reader, doubled by it                  \
-                */
-#define OUT_MAX ((size_t)1 << 20) /* unsent bytes of a stream above which its reader is dropped */
+/* What the kernel holds of each connection for its reader, in bytes; the kernel doubles it. */
+#define SOCKET_OUT (32 << 10)
+#define OUT_MAX    ((size_t)1 << 20) /* unsent bytes of a stream above which its reader is dropped */
 
 static void mark_dirty(struct session *session) {
     if (!list_is_linked(&session->in_dirty))
         list_append(&session->server->dirty, &session->in_dirty);
 }
 
-/* It ends with this turn. Not at once: this may be inside a callback of the broker. */
+/* End the session with this turn, not at once: this may be inside a callback of the broker. */
 static void doom(struct session *session) {
     session->doomed = true;
     mark_dirty(session);
@@ -67,43 +68,73 @@ static void watch(struct session *session) {
         doom(session);
 }
 
-int session_new(struct server *server, int fd) {
-    cleanup(freep) struct session *session = calloc(1, sizeof(*session));
-    struct epoll_event event = { .events = EPOLLIN };
-    struct peer peer;
+/*
+ * Find the process at the other end, and whether it is the machine's root. Closes the peer's pidfd.
+ */
+static void read_process(struct session *session) {
+    struct peer *peer = &session->peer;
+    int r = process_of_peer(&session->process, peer);
+
+    if (r < 0)
+        session->process = (struct process_id){ peer->pid, 0 };
+    if (peer->uid == 0 && privilege_check(&session->process, &session->not_root) == 0)
+        session->not_root = NULL;
+    /* Pid and start time are enough here: only a process that attaches gets a pidfd, of its own. */
+    closep(&peer->pidfd);
+    peer->pidfd = -1;
+}
+
+int session_new(struct server *server, int fd, uid_t counted_uid, bool only_admin) {
+    struct session *session = calloc(1, sizeof(*session));
     int r;
 
     if (!session)
         return -ENOMEM;
-    r = peer_get(&peer, fd);
-    if (r < 0)
-        return r;
-    event.data.ptr = session;
-    if (epoll_ctl(server->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0) {
-        r = -errno;
-        peer_done(&peer);
+    r = peer_get(&session->peer, fd);
+    if (r < 0) {
+        free(session);
         return r;
     }
-    if (process_of_peer(&session->process, &peer) < 0)
-        session->process = (struct process_id){ peer.pid, 0 };
-    /* Pid and start time are enough here: only a process that attaches gets a pidfd, of its own. */
-    closep(&peer.pidfd);
-    peer.pidfd = -1;
-
-    /* By itself a socket takes four times that; which is no mistake if it stays so. */
-    (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &(int){ SOCKET_OUT }, sizeof(int));
-    session->peer = peer;
-    session->server = server;
     session->manager = server->manager;
+    session->counted_uid = counted_uid;
+    session->account = session->peer.uid;
+    read_process(session);
+    if (only_admin && !session_is_admin(session)) {
+        peer_done(&session->peer);
+        free(session);
+        return -EPERM;
+    }
+
+    /* The default for a socket is four times that; failure to change it does no harm. */
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &(int){ SOCKET_OUT }, sizeof(int));
+    session->server = server;
     session->fd = fd;
-    session->watched = EPOLLIN;
+    session->connected_usec = manager_now(session->manager).usec;
     frame_in_init(&session->in, FRAME_CALL_MAX);
     frame_out_init(&session->out, OUT_MAX);
-    server_enter(server, TAKE(session));
+    server_enter(server, session);
+    session_begin(session, false);
     return 0;
 }
 
-/* What it stood for: the process holds by this connection, or by a later one. */
+bool session_begin(struct session *session, bool at_once) {
+    struct epoll_event event = { .events = EPOLLIN, .data.ptr = session };
+    const struct user_facts *facts =
+        user_database_find(session->manager->user_database, session->peer.uid);
+
+    /* Root must not wait for a directory service: its rights come from the kernel. */
+    if (!facts && !at_once && session->peer.uid != 0)
+        return false;
+    if (facts)
+        session->account = facts->account;
+    list_remove(&session->in_unknown);
+    session->watched = EPOLLIN;
+    if (epoll_ctl(session->server->epoll_fd, EPOLL_CTL_ADD, session->fd, &event) < 0)
+        doom(session);
+    return true;
+}
+
+/* The process no longer holds its leases through this connection; a later one may hold them. */
 static void leave_leases(struct session *session) {
     for (size_t i = 0; i < session->n_leases; i++) {
         struct holder *holder =
@@ -122,7 +153,7 @@ int session_add_lease(struct session *session, uint64_t lease) {
     for (size_t i = 0; i < session->n_leases; i++)
         if (session->leases[i] == lease)
             return 0;
-    /* Those that have ended are forgotten when there is no room left. */
+    /* When there is no room left, drop the leases that have ended. */
     if ((session->n_leases & (session->n_leases - 1)) == 0 && session->n_leases >= 8) {
         size_t n = 0;
 
@@ -140,8 +171,8 @@ int session_add_lease(struct session *session, uint64_t lease) {
 }
 
 /*
- * Grants of which not a byte was sent. The process that asked may live on, and would keep leases
- * that it does not know of.
+ * Undo grants of which no byte was sent. The process that asked may live on, and would hold leases
+ * that it does not know about.
  */
 static void forget_grants(struct session *session) {
     for (unsigned i = 0; i < session->n_granted && !session->stuck; i++)
@@ -164,6 +195,7 @@ void session_end(struct session *session) {
         forget_grants(session);
     }
     list_remove(&session->in_monitors);
+    list_remove(&session->in_unknown);
     list_remove(&session->in_ready);
     list_remove(&session->in_dirty);
     server_leave(session->server, session);
@@ -189,7 +221,7 @@ struct session *session_free(struct session *session) {
 /* ---- Reading ----------------------------------------------------------------------------------
  */
 
-/* Handle one message; what it cost of the slice. */
+/* Handle one message. Returns what it cost of the slice. */
 static unsigned take_message(struct session *session, char *text, size_t n) {
     struct manager *manager = session->manager;
     struct varlink_call call;
@@ -201,7 +233,7 @@ static unsigned take_message(struct session *session, char *text, size_t n) {
     if (r >= 0 && session->is_gone && call.method != WIRE_METHOD_RELEASE)
         return 1;
     if (r >= 0) {
-        /* All but these may ask something of the event loop. */
+        /* All calls but these may add something to the event loop. */
         if (call.method != WIRE_METHOD_GROW && call.method != WIRE_METHOD_SHRINK)
             manager->is_rearm_due = true;
         return manager->handle(session, &call);
@@ -216,11 +248,22 @@ static unsigned take_message(struct session *session, char *text, size_t n) {
                                       .pid = session->peer.pid,
                                       .has_uid = true,
                                       .uid = session->peer.uid },
-                 "process %d sent what is no call: its connection is closed",
+                 "process %d sent something that is not a call: its connection is closed",
                  (int)session->peer.pid);
         session->closing = true;
     }
     return 1;
+}
+
+/* Count the memory that the client makes the daemon keep: unread replies and unfinished calls. */
+static void count_kept(struct session *session) {
+    size_t bytes = (session->stuck ? session->out.json.size : 0) +
+                   (session->in.size > IN_KEPT ? session->in.size : 0);
+
+    if (session->doomed)
+        bytes = 0;
+    if (!session->dead && bytes != session->kept_bytes)
+        server_count_kept(session->server, session, bytes);
 }
 
 static bool may_take(const struct session *session) {
@@ -247,8 +290,8 @@ static void take_slice(struct session *session, bool may_read) {
             session_fail(session, &call,
                          &(struct failure){ .code = FAILURE_INVALID_PARAMETER,
                                             .parameter = "message",
-                                            .reason = "a message may have 64 KiB, this one has "
-                                                      "more: the connection is closed" });
+                                            .reason = "a message may have at most 64 KiB, and this "
+                                                      "one has more: the connection is closed" });
             session->closing = true;
             break;
         }
@@ -267,13 +310,14 @@ static void take_slice(struct session *session, bool may_read) {
             return;
         }
     }
-    /* A call that was answered at once has put it there already: unblock(). */
+    /* If a blocked call was answered, session_unblock() has put the session there already. */
     if (may_take(session) && cost >= SLICE_COST) {
         if (!list_is_linked(&session->in_ready))
             list_append(&session->server->ready, &session->in_ready);
     } else if (session->in.size > IN_KEPT && may_take(session) &&
                frame_in_partial(&session->in) == 0)
         frame_in_trim(&session->in);
+    count_kept(session);
 }
 
 void session_turn(struct session *session, uint32_t events) {
@@ -285,7 +329,9 @@ void session_turn(struct session *session, uint32_t events) {
      */
     if (events & (EPOLLHUP | EPOLLERR) ||
         (events & EPOLLRDHUP && !(events & EPOLLIN) && session->blocked)) {
-        /* A client that has hung up gets nothing any more; what it gave up before counts. */
+        /*
+         * A client that has hung up gets nothing more, but what it gave back before still counts.
+         */
         session->is_gone = true;
         if (events & EPOLLIN && !list_is_linked(&session->in_ready))
             take_slice(session, true);
@@ -296,7 +342,7 @@ void session_turn(struct session *session, uint32_t events) {
         take_slice(session, events & EPOLLIN);
     if (session->dead)
         return;
-    /* Not sent here: what this turn has written into it may not be on disk yet. */
+    /* Do not send here: the records of this turn may not be on disk yet. */
     if (events & EPOLLOUT || session->closing)
         mark_dirty(session);
     watch(session);
@@ -327,15 +373,14 @@ void session_flush(struct session *session) {
         return;
     r = session->doomed ? -EPIPE : frame_out_flush(&session->out, session->fd);
     session->stuck = r == -EAGAIN;
-    if (session->stuck || session->unread_bytes > 0)
-        server_count_unread(session->server, session, session->stuck ? session->out.json.size : 0);
+    count_kept(session);
     if (session->n_granted > 0 && (r == 0 || was_stuck))
-        tell_answered(session); /* or may have been: a part was sent before */
+        tell_answered(session); /* or it may have been: a part was sent before */
     if ((r < 0 && r != -EAGAIN) || (r == 0 && session->closing)) {
         session_end(session);
         return;
     }
-    /* What it asked for while it did not read can be taken up now. */
+    /* Now the client reads again: handle the calls that it sent meanwhile. */
     if (r == 0 && may_take(session) && !(session->watched & EPOLLIN) &&
         !list_is_linked(&session->in_ready))
         list_append(&session->server->ready, &session->in_ready);
@@ -350,7 +395,8 @@ void session_drop(struct session *session) {
                                   .pid = session->peer.pid,
                                   .has_uid = true,
                                   .uid = session->peer.uid },
-             "process %d does not read what it asked for: its connection is closed",
+             "process %d does not read what it asked for, or leaves its calls half sent: its "
+             "connection is closed",
              (int)session->peer.pid);
     doom(session);
 }
@@ -391,11 +437,15 @@ void session_block(struct session *session, const struct varlink_call *call, voi
     session->blocked = true;
 }
 
-/* What comes after the call that was finished can be taken now. */
-static void unblock(struct session *session) {
+bool session_unblock(struct session *session, struct varlink_call *ret) {
+    if (!session->blocked || session->dead)
+        return false;
+    *ret = (struct varlink_call){ .method = session->call.method, .oneway = session->call.oneway };
     session->blocked = false;
-    if (!session->dead && !list_is_linked(&session->in_ready))
+    /* What follows the finished call can be handled now. */
+    if (!list_is_linked(&session->in_ready))
         list_append(&session->server->ready, &session->in_ready);
+    return true;
 }
 
 void session_stream(struct session *session, const void *reply) {
@@ -413,21 +463,17 @@ void session_stream_text(struct session *session, const char *text, size_t n) {
 }
 
 void session_finish(struct session *session, const void *reply) {
-    struct varlink_call call = { .method = session->call.method, .oneway = session->call.oneway };
+    struct varlink_call call;
 
-    if (!session->blocked || session->dead)
-        return;
-    unblock(session);
-    session_reply(session, &call, reply);
+    if (session_unblock(session, &call))
+        session_reply(session, &call, reply);
 }
 
 void session_finish_failed(struct session *session, const struct failure *failure) {
-    struct varlink_call call = { .method = session->call.method, .oneway = session->call.oneway };
+    struct varlink_call call;
 
-    if (!session->blocked || session->dead)
-        return;
-    unblock(session);
-    session_fail(session, &call, failure);
+    if (session_unblock(session, &call))
+        session_fail(session, &call, failure);
 }
 
 /* ---- Rights -----------------------------------------------------------------------------------
@@ -435,12 +481,33 @@ void session_finish_failed(struct session *session, const struct failure *failur
 
 bool session_is_admin(const struct session *session) {
     const struct manager *manager = session->manager;
+    const struct user_facts *facts;
 
-    return session->peer.uid == 0 || session->peer.uid == manager->own_uid ||
-           (manager->config->has_admin_gid &&
-            peer_is_in(&session->peer, manager->config->admin_gid));
+    if (session->peer.uid == 0)
+        return !session->not_root;
+    if (session->peer.uid == manager->own_uid)
+        return true;
+    if (!manager->config->has_admin_gid)
+        return false;
+    /*
+     * A subordinate uid belongs to its owner, but an administrator's container has no rights of an
+     * administrator.
+     */
+    facts = user_database_find(manager->user_database, session->peer.uid);
+    for (size_t i = 0; facts && facts->account == session->peer.uid && i < facts->n_gids; i++)
+        if (facts->gids[i] == manager->config->admin_gid)
+            return true;
+    return false;
 }
 
 bool session_owns(const struct session *session, uid_t uid) {
-    return session->peer.uid == uid || session_is_admin(session);
+    return session->account == uid || session_is_admin(session);
+}
+
+const char *session_not_admin_reason(const struct session *session) {
+    if (session->peer.uid == 0)
+        return session->not_root ? session->not_root : "";
+    return user_database_find(session->manager->user_database, session->peer.uid)
+               ? ""
+               : "the user database has not answered yet";
 }

@@ -12,14 +12,16 @@
 #include "daemon/accounts/accounts.h"
 #include "daemon/devices/inventory.h"
 #include "daemon/manager.h"
-#include "daemon/config/user_names.h"
+#include "daemon/config/user_database.h"
 #include "daemon/state/state.h"
+#include "wire/readings.h"
 
 #define NOTICES_MAX 8
 
-/* One making of a box. */
+/* The state while a box is being made. */
 struct making {
     struct manager *manager;
+    const struct status_viewer *viewer;
     struct store *store;
     uint64_t real_usec, boot_usec; /* now, by both clocks */
     struct map leases_of;          /* process → holder */
@@ -54,7 +56,8 @@ static uint64_t date_of(const struct making *making, uint64_t usec) {
 }
 
 static const char *name_of(struct making *making, uid_t uid) {
-    const char *name = store_copy(making->store, user_names_get(making->manager->user_names, uid));
+    const char *name =
+        store_copy(making->store, user_database_name(making->manager->user_database, uid));
 
     making->failed |= !name;
     return name ? name : "";
@@ -62,11 +65,6 @@ static const char *name_of(struct making *making, uid_t uid) {
 
 /* ---- Devices -----------------------------------------------------------------------------------
  */
-
-static struct wire_maybe reading(const struct sample_device *seen, uint64_t bit, uint64_t value) {
-    return seen->has & bit ? wire_some(value) : (struct wire_maybe){ 0 };
-}
-#define READING(seen, field) reading(seen, SAMPLE_HAS(field), (seen)->field)
 
 static void make_links(struct making *making, const struct sample_device *seen,
                        struct wire_device *ret) {
@@ -83,7 +81,7 @@ static void make_links(struct making *making, const struct sample_device *seen,
     ret->n_links = links ? seen->n_links : 0;
 }
 
-static void make_device(struct making *making, const struct device *device,
+static void make_device(struct making *making, const struct device_facts *device,
                         struct wire_device *ret) {
     static const enum wire_device_state states[] = {
         [DEVICE_READY] = WIRE_DEVICE_READY,
@@ -100,29 +98,18 @@ static void make_device(struct making *making, const struct device *device,
         .kind = seen->is_mig ? WIRE_DEVICE_MIG : WIRE_DEVICE_GPU,
         .parent = seen->is_mig ? uuid_of(making, &seen->parent) : NULL,
         .index = seen->index,
-        .minor = READING(seen, minor),
         .gpu_instance = seen->is_mig ? wire_some(seen->gpu_instance) : (struct wire_maybe){ 0 },
         .compute_instance =
             seen->is_mig ? wire_some(seen->compute_instance) : (struct wire_maybe){ 0 },
         .bus_id = copy(making, pci_id_format(&seen->pci, PCI_ID_NVML, pci)),
         .name = seen->name,
-        .numa = READING(seen, numa),
         .mig_enabled = seen->mig_enabled,
         .state = states[device->state],
         .reason = copy(making, device->reason),
         .total_bytes = seen->total_bytes,
         .reserved_bytes = seen->reserved_bytes,
-        .used_bytes = READING(seen, used_bytes),
-        .utilization_percent = READING(seen, utilization),
-        .memory_utilization_percent = READING(seen, memory_utilization),
-        .temperature_celsius = READING(seen, temperature),
-        .power_milliwatts = READING(seen, power),
-        .power_limit_milliwatts = READING(seen, power_limit),
-        .sm_clock_mhz = READING(seen, sm_clock),
-        .memory_clock_mhz = READING(seen, memory_clock),
-        .ecc_corrected = READING(seen, ecc_corrected),
-        .ecc_uncorrected = READING(seen, ecc_uncorrected),
     };
+    wire_readings_fill(ret, &seen->readings);
     if (stale)
         ret->stale_usec = wire_some(making->boot_usec - MIN(stale, making->boot_usec));
     if (book) {
@@ -135,7 +122,7 @@ static void make_device(struct making *making, const struct device *device,
         ret->releasing_bytes = book->releasing_bytes;
         ret->overcommitted_bytes = books_overcommitted_bytes(book);
         ret->free_bytes = books_free_bytes(book);
-        ret->context_bytes = book->context_bytes;
+        ret->context_bytes = book->learned_bytes ? book->learned_bytes : book->context_bytes;
     }
     make_links(making, seen, ret);
 }
@@ -167,12 +154,6 @@ static void make_holders(struct making *making, const struct lease *lease, struc
 }
 
 static void make_lease(struct making *making, const struct lease *lease, struct wire_lease *ret) {
-    static const enum wire_mode modes[] = {
-        [LEASE_FRACTION] = WIRE_MODE_FRACTION,
-        [LEASE_GROW] = WIRE_MODE_GROW,
-        [LEASE_FIXED] = WIRE_MODE_FIXED,
-        [LEASE_EXCLUSIVE] = WIRE_MODE_EXCLUSIVE,
-    };
     struct wire_share *shares = get(making, lease->n_shares, sizeof(*shares));
     uint64_t *tiers = get(making, 8, sizeof(*tiers));
     uint32_t in_force = lease->tiers;
@@ -184,7 +165,7 @@ static void make_lease(struct making *making, const struct lease *lease, struct 
         .name = copy(making, lease->name),
         .uid = lease->uid,
         .user = name_of(making, lease->uid),
-        .mode = modes[lease->mode],
+        .mode = lease->mode,
         .priority = lease_priority(lease, &making->manager->config->policy),
         .state = lease->is_ending ? WIRE_LEASE_ENDING : WIRE_LEASE_ACTIVE,
         .reason = copy(making, lease->reason),
@@ -211,7 +192,7 @@ static void make_lease(struct making *making, const struct lease *lease, struct 
                 .limit_bytes = lease->shares[i].limit_bytes,
                 .guaranteed_bytes = lease->shares[i].guaranteed_bytes,
                 .held_bytes = lease->shares[i].held_bytes,
-                .context_bytes = lease->shares[i].book->context_bytes,
+                .context_bytes = books_context(&lease->shares[i]),
                 .used_bytes =
                     is_fresh ? wire_some(lease->shares[i].seen_bytes) : (struct wire_maybe){ 0 },
             };
@@ -243,13 +224,40 @@ static uint64_t tier_of(const struct lease *lease, const struct holder *holder) 
     return holder && holder->tier ? holder->tier : 5;
 }
 
-static void make_processes(struct making *making, struct wire_box *box) {
+static const char *command_of(const struct making *making, const struct sample_process *row) {
+    const struct manager *manager = making->manager;
+    const struct status_viewer *viewer = making->viewer;
+
+    if (viewer->is_admin || (row->has_uid && (row->uid == viewer->account ||
+                                              user_database_owner(manager->user_database,
+                                                                  row->uid) == viewer->account)))
+        return row->command;
+    return manager->config->show_programs && row->name[0] ? row->name : "(not shown)";
+}
+
+/* Whether anything but the watch holds a process to its share: the driver, the guard, liballot. */
+static bool is_guarded(const struct lease *lease, const struct holder *holder) {
+    return lease->tiers >> 1 & 1 || (holder && holder->is_attached && holder->tier >= 3);
+}
+
+static void count_unguarded(struct wire_device *devices, size_t n, const char *uuid) {
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(devices[i].uuid, uuid) == 0)
+            devices[i].unguarded_processes.value++;
+}
+
+/* Also counts, in `devices`, those that run without a guard. */
+static void make_processes(struct making *making, struct wire_box *box,
+                           struct wire_device *devices) {
     struct manager *manager = making->manager;
     const struct sample *sample = manager->sampling.sample;
     size_t n = sample && !manager->sampling.stale_usec ? sample->n_processes : 0;
     struct wire_process *processes = get(making, n, sizeof(*processes));
 
     box->processes = processes;
+    if (sample && !manager->sampling.stale_usec)
+        for (size_t i = 0; i < box->n_devices; i++)
+            devices[i].unguarded_processes = wire_some(0);
     for (size_t i = 0; processes && i < n; i++) {
         const struct sample_process *row = &sample->processes[i];
         struct process_id id = { row->pid, row->start };
@@ -265,7 +273,7 @@ static void make_processes(struct making *making, struct wire_box *box) {
 
         *ret = (struct wire_process){
             .pid = (uint64_t)row->pid,
-            .command = row->command,
+            .command = command_of(making, row),
             .container = row->container[0] ? row->container : NULL,
             .device = uuid_of(making, &row->device),
             .kind = both                           ? WIRE_PROCESS_BOTH
@@ -283,6 +291,8 @@ static void make_processes(struct making *making, struct wire_box *box) {
         if (lease) {
             ret->lease = wire_some(lease->id);
             ret->tier = wire_some(tier_of(lease, holder));
+            if (!is_guarded(lease, holder))
+                count_unguarded(devices, box->n_devices, ret->device);
         }
         if (step != WATCH_FINE)
             ret->offence = lease ? "over its limit" : "no lease";
@@ -338,10 +348,9 @@ static void make_tiers(struct making *making, struct wire_box *box) {
             char text[96];
 
             ret->proven = n_by[tier] > 0;
-            snprintf(text, sizeof(text), "%u attached processes keep to their share by it",
+            snprintf(text, sizeof(text), "it keeps %u attached processes within their share",
                      n_by[tier]);
-            ret->detail =
-                n_by[tier] ? copy(making, text) : "no attached process says that it has it";
+            ret->detail = n_by[tier] ? copy(making, text) : "no attached process reports it";
         } else {
             ret->proven = manager->tiers.has_probes && manager->tiers.probes.tiers[tier].proven;
             ret->detail = manager->tiers.has_probes ? manager->tiers.probes.tiers[tier].detail
@@ -397,18 +406,21 @@ static void make_notices(struct making *making, struct wire_box *box) {
         if (policy_strongest(&manager->config->policy) >= require &&
             !manager->tiers.probes.tiers[tier].proven)
             add_notice(making, notices, &box->n_notices,
-                       "leases with require = %s are denied: tier %u is not proven here",
+                       "leases with require = %s are denied, because tier %u is not proven here: "
+                       "\"gpuctl doctor\" says why",
                        policy_require_name(require), tier);
     }
     if (manager->config->watch.dry_run && watch_is_any_over(manager->watch_actions.watch))
         add_notice(making, notices, &box->n_notices,
-                   "processes use GPUs without a lease or beyond it, and the watch only says so: "
-                   "dry_run of [watch]");
+                   "processes use GPUs without a lease or beyond it, and the watch only reports "
+                   "it: dry-run of [watch]");
 }
 
-const struct wire_box *status_make(struct manager *manager, struct store *store) {
+const struct wire_box *status_make(struct manager *manager, const struct status_viewer *viewer,
+                                   struct store *store) {
     struct making making = {
         .manager = manager,
+        .viewer = viewer,
         .store = store,
         .real_usec = manager_real(manager),
         .boot_usec = manager_now(manager).usec,
@@ -437,7 +449,7 @@ const struct wire_box *status_make(struct manager *manager, struct store *store)
     for (size_t i = 0; i < box->n_devices; i++)
         make_device(&making, inventory_at(manager->inventory, i), &devices[i]);
     make_leases(&making, box);
-    make_processes(&making, box);
+    make_processes(&making, box, devices);
     make_queue(&making, box);
     make_tiers(&making, box);
     make_notices(&making, box);

@@ -12,7 +12,7 @@
 
 #include "base/cleanup.h"
 
-struct key {
+struct live_key {
     enum record_kind kind;
     uint64_t id;    /* of a lease, a waiter, or of the lease of a holder */
     int32_t pid;    /* of a holder */
@@ -20,10 +20,10 @@ struct key {
     struct gpuid device;
 };
 
-struct entry {
+struct live_entry {
     struct list in_kind;
-    struct entry *chain;
-    struct key key;
+    struct live_entry *chain;
+    struct live_key key;
     size_t size, capacity;
     uint8_t *bytes;
 };
@@ -39,7 +39,7 @@ static uint64_t mix(uint64_t hash, uint64_t value) {
     return hash ^ hash >> 32;
 }
 
-static uint64_t key_hash(const struct key *key) {
+static uint64_t key_hash(const struct live_key *key) {
     uint64_t halves[2], hash = mix((uint64_t)key->kind, key->id);
 
     if (key->kind == RECORD_HOLDER)
@@ -52,7 +52,7 @@ static uint64_t key_hash(const struct key *key) {
     return hash;
 }
 
-static bool key_equal(const struct key *a, const struct key *b) {
+static bool key_equal(const struct live_key *a, const struct live_key *b) {
     if (a->kind != b->kind || a->id != b->id)
         return false;
     if (a->kind == RECORD_HOLDER)
@@ -61,52 +61,52 @@ static bool key_equal(const struct key *a, const struct key *b) {
 }
 
 /* The key of the object that a record is about, and whether the record ends it. */
-static struct key key_of(const struct record *record, bool *ret_gone) {
+static struct live_key key_of(const struct record *record, bool *ret_gone) {
     *ret_gone = false;
     switch (record->kind) {
     case RECORD_DEVICE:
-        return (struct key){ .kind = RECORD_DEVICE, .device = record->device.id };
+        return (struct live_key){ .kind = RECORD_DEVICE, .device = record->device.id };
     case RECORD_LEASE_GONE:
         *ret_gone = true;
-        return (struct key){ .kind = RECORD_LEASE, .id = record->lease_gone };
+        return (struct live_key){ .kind = RECORD_LEASE, .id = record->lease_gone };
     case RECORD_LEASE:
-        return (struct key){ .kind = RECORD_LEASE, .id = record->lease.id };
+        return (struct live_key){ .kind = RECORD_LEASE, .id = record->lease.id };
     case RECORD_HOLDER_GONE:
         *ret_gone = true;
-        return (struct key){ .kind = RECORD_HOLDER,
-                             .id = record->holder_gone.lease,
-                             .pid = record->holder_gone.pid,
-                             .start = record->holder_gone.start };
+        return (struct live_key){ .kind = RECORD_HOLDER,
+                                  .id = record->holder_gone.lease,
+                                  .pid = record->holder_gone.pid,
+                                  .start = record->holder_gone.start };
     case RECORD_HOLDER:
-        return (struct key){ .kind = RECORD_HOLDER,
-                             .id = record->holder.lease,
-                             .pid = record->holder.pid,
-                             .start = record->holder.start };
+        return (struct live_key){ .kind = RECORD_HOLDER,
+                                  .id = record->holder.lease,
+                                  .pid = record->holder.pid,
+                                  .start = record->holder.start };
     case RECORD_WAITER_GONE:
         *ret_gone = true;
-        return (struct key){ .kind = RECORD_WAITER, .id = record->waiter_gone };
+        return (struct live_key){ .kind = RECORD_WAITER, .id = record->waiter_gone };
     case RECORD_WAITER:
-        return (struct key){ .kind = RECORD_WAITER, .id = record->waiter.id };
+        return (struct live_key){ .kind = RECORD_WAITER, .id = record->waiter.id };
     case RECORD_META:
         break;
     }
-    return (struct key){ .kind = RECORD_META };
+    return (struct live_key){ .kind = RECORD_META };
 }
 
-static struct entry *entry_find(const struct state_live *live, const struct key *key,
-                                uint64_t hash) {
-    struct entry *entry = map_find(&live->by_key, hash);
+static struct live_entry *entry_find(const struct state_live *live, const struct live_key *key,
+                                     uint64_t hash) {
+    struct live_entry *entry = map_find(&live->by_key, hash);
 
     while (entry && !key_equal(&entry->key, key))
         entry = entry->chain;
     return entry;
 }
 
-/* Take an entry out of its chain. Never needs memory: the head of a chain stays where it is, and
- * becomes what its follower was. */
-static void entry_remove(struct state_live *live, struct entry *entry) {
+/* Remove an entry from its chain. Never needs memory: the head of a chain stays in place, and takes
+ * over the contents of its follower. */
+static void entry_remove(struct state_live *live, struct live_entry *entry) {
     uint64_t hash = key_hash(&entry->key);
-    struct entry *first = map_find(&live->by_key, hash), *gone = entry;
+    struct live_entry *first = map_find(&live->by_key, hash), *gone = entry;
 
     live->n[entry->key.kind]--;
     live->bytes -= entry->size;
@@ -131,10 +131,10 @@ static void entry_remove(struct state_live *live, struct entry *entry) {
     free(gone);
 }
 
-static int entry_new(struct state_live *live, const struct key *key, uint64_t hash,
-                     struct entry **ret) {
-    struct entry *first = map_find(&live->by_key, hash);
-    struct entry *entry = calloc(1, sizeof(*entry));
+static int entry_new(struct state_live *live, const struct live_key *key, uint64_t hash,
+                     struct live_entry **ret) {
+    struct live_entry *first = map_find(&live->by_key, hash);
+    struct live_entry *entry = calloc(1, sizeof(*entry));
     int r;
 
     if (!entry)
@@ -156,7 +156,7 @@ static int entry_new(struct state_live *live, const struct key *key, uint64_t ha
     return 0;
 }
 
-static int entry_fill(struct state_live *live, struct entry *entry, const uint8_t *bytes,
+static int entry_fill(struct state_live *live, struct live_entry *entry, const uint8_t *bytes,
                       size_t size) {
     if (size > entry->capacity) {
         uint8_t *larger = realloc(entry->bytes, size);
@@ -211,9 +211,9 @@ static void meta_follow(struct record_meta *meta, const struct record *record) {
 int state_live_apply(struct state_live *live, const struct record *record, const uint8_t *bytes,
                      size_t size) {
     bool gone;
-    struct key key = key_of(record, &gone);
+    struct live_key key = key_of(record, &gone);
     uint64_t hash = key_hash(&key);
-    struct entry *entry;
+    struct live_entry *entry;
     int r;
 
     if (key.kind == RECORD_META) {
@@ -246,9 +246,9 @@ int state_live_apply(struct state_live *live, const struct record *record, const
 }
 
 static void kind_clear(struct state_live *live, enum record_kind kind) {
-    struct entry *entry;
+    struct live_entry *entry;
 
-    while ((entry = list_first(&live->kinds[kind], struct entry, in_kind)))
+    while ((entry = list_first(&live->kinds[kind], struct live_entry, in_kind)))
         entry_remove(live, entry);
 }
 
@@ -269,7 +269,7 @@ void state_live_done(struct state_live *live) {
 int state_live_each(const struct state_live *live, state_live_fn fn, void *userdata) {
     static const enum record_kind order[] = { RECORD_DEVICE, RECORD_LEASE, RECORD_HOLDER,
                                               RECORD_WAITER };
-    const struct entry *entry;
+    const struct live_entry *entry;
     int r;
 
     for (size_t i = 0; i < ELEMENTSOF(order); i++)

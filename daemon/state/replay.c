@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A restart in the middle of anything must look like a pause. Records say what was promised; then
- * the world is asked what is left of it: a holder whose process is gone is released at once, one
+ * the daemon checks what is left of it: a holder whose process is gone is released at once, one
  * that lives is watched and has the grace time to come back. A record that contradicts the others
- * is left out, loudly, and the books then count as lost: they are rebuilt from the processes that
- * come back.
+ * is left out, with a message, and the books then count as lost: they are rebuilt from the
+ * processes that come back.
  */
 #include "daemon/state/replay.h"
 
@@ -49,7 +49,7 @@ static int note_process(struct replay *replay, const struct process_id *process)
     return 0;
 }
 
-/* A record that makes no sense is none: it would be read, and complained about, at every start. */
+/* End a record that makes no sense: otherwise it would be read, and reported, at every start. */
 static int note_wrong(struct replay *replay, const struct record *record) {
     struct record gone = { .kind = RECORD_META };
 
@@ -85,11 +85,10 @@ static int note_wrong(struct replay *replay, const struct record *record) {
 /* A lease goes on in the accounts, too: it is the same one, and not to be taken for ended. */
 static void account(struct manager *manager, const struct record_lease *lease) {
     if (manager->accounts)
-        accounts_begin(
-            manager->accounts,
-            &(struct accounts_lease){ lease->id, lease->uid, lease->gid, lease->name,
-                                      policy_lease_mode_name((enum lease_mode)lease->mode) },
-            manager_real(manager));
+        accounts_begin(manager->accounts,
+                       &(struct accounts_lease){ lease->id, lease->uid, lease->gid, lease->name,
+                                                 words_name(lease_mode_words, lease->mode) },
+                       manager_real(manager));
 }
 
 static int on_record(void *userdata, const struct record *record) {
@@ -129,7 +128,7 @@ int replay_begin(struct manager *manager, const struct state_report *report,
                  "%s", report->text);
     r = state_replay(manager->state, on_record, &replay);
     if (r < 0)
-        return error_set(err, r == -EINVAL ? -EIO : r, "cannot take back the last state: %s",
+        return error_set(err, r == -EINVAL ? -EIO : r, "cannot restore the last state: %s",
                          strerror(-r));
     if (replay.n_wrong)
         log_line(LOG_ERR, &(struct log_about){ .message = LOG_STATE_LOST },
@@ -145,8 +144,8 @@ int replay_begin(struct manager *manager, const struct state_report *report,
     if (manager->books_lost || report->n_leases || report->n_waiters) {
         broker_grace_begin(manager->broker, replay.now);
         log_line(LOG_NOTICE, NULL,
-                 "%u leases, %u holders and %u waiting requests are back; nothing new is granted "
-                 "until the holders are, too",
+                 "%u leases, %u holders and %u waiting requests are restored; nothing new is "
+                 "granted until the holders have come back",
                  report->n_leases, report->n_holders, report->n_waiters);
     }
     for (size_t i = 0; i < replay.n_processes; i++) {
@@ -155,8 +154,8 @@ int replay_begin(struct manager *manager, const struct state_report *report,
             broker_process_gone(manager->broker, &replay.processes[i], replay.now);
         else if (r < 0)
             log_line(LOG_WARNING, &(struct log_about){ .pid = replay.processes[i].pid },
-                     "the end of process %d will not be seen: %s", (int)replay.processes[i].pid,
-                     strerror(-r));
+                     "the daemon will not see the end of process %d: %s",
+                     (int)replay.processes[i].pid, strerror(-r));
     }
     return 0;
 }
@@ -166,11 +165,10 @@ void replay_lost(struct manager *manager, const char *what) {
         return;
     manager->is_fresh = false;
     manager->books_lost = true;
-    broker_events_report(
-        manager, LOG_ERR, &(struct log_about){ .message = LOG_STATE_LOST }, "lost",
-        "the state is gone: %s; leases come back with their holders and from the driver, "
-        "and nothing new is granted for %llu s",
-        what, (unsigned long long)(manager->config->policy.grace_usec / 1000000));
+    broker_events_report(manager, LOG_ERR, &(struct log_about){ .message = LOG_STATE_LOST }, "lost",
+                         "the state is lost: %s; leases are rebuilt from their holders and the "
+                         "driver, and nothing new is granted for %llu s",
+                         what, (unsigned long long)(manager->config->policy.grace_usec / 1000000));
     state_set_lost(manager->state);
     manager->unwritten = true;
     broker_books_lost(manager->broker);
@@ -178,12 +176,11 @@ void replay_lost(struct manager *manager, const char *what) {
 }
 
 void replay_settle(struct manager *manager, struct moment now) {
-    if (!manager->books_lost || broker_grace_until(manager->broker) != 0)
+    if (broker_grace_until(manager->broker) != 0)
         return;
     manager->books_lost = false;
     state_mended(manager->state);
     manager->unwritten = true;
     broker_events_report(manager, LOG_NOTICE, &(struct log_about){ .message = LOG_STATE_LOST },
-                         "mended",
-                         "the books stand again: of what was lost, all that came back is in them");
+                         "mended", "the books are rebuilt: everything that came back is in them");
 }

@@ -17,8 +17,8 @@ int replay_begin(struct manager *manager, const struct state_report *report,
                  struct allot_error *err);
 
 /*
- * There were leases that no record tells of, as `what` shows, a sentence. Only where the daemon
- * began without any state; a second time changes nothing.
+ * There were leases that no record mentions, as the sentence `what` shows. Has an effect only if
+ * the daemon started without any state, and only once.
  */
 void replay_lost(struct manager *manager, const char *what);
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Four things can be wrong with a state file, and they must not be taken for one another.
+ * Four things can be wrong with a state file, and they must be told apart.
  *
- * A daemon that is ended in the middle of write() leaves the beginning of a frame, then the zeros
- * that were there before: *torn*. Nothing was answered, so nothing was lost. It is told apart from
- * damage by the end mark: a frame whose head is good and whose end mark is still zero was never
- * finished. A file that was cut lacks its zeros: *truncated*. Any other place where no frame begins
- * is *corrupted*; reading goes on at the next frame whose checksums hold, since the records there
- * say whole what objects are. A gap in the sequence is a frame that is missing.
+ * A daemon that is killed in the middle of write() leaves the beginning of a frame, then the zeros
+ * that were there before: *torn*. Nothing was answered, so nothing was lost. The end mark
+ * distinguishes it from damage: a frame whose head is good and whose end mark is still zero was
+ * never finished. A file that was cut lacks its zeros: *truncated*. Any other place where no frame
+ * begins is *corrupted*; reading goes on at the next frame whose checksums are right, because its
+ * records describe whole objects. A gap in the sequence means that a frame is missing.
  */
 #include "daemon/state/scan.h"
 
@@ -147,8 +147,8 @@ static int frame_read(const uint8_t *payload, size_t size, uint64_t offset, stat
     return 0;
 }
 
-/* Whether what is left at `at`, which is no good frame, can be the last write of a daemon that was
- * ended within it: nothing but zeros from the place where it stopped. */
+/* The bytes from `at` on are not a good frame. Whether they can be the last write of a daemon that
+ * was killed during it: from the place where the write stopped, there are only zeros. */
 static bool is_torn(enum frame look, size_t at, size_t content, size_t size) {
     size_t page = (at / PAGE + 1) * PAGE;
 
@@ -156,7 +156,7 @@ static bool is_torn(enum frame look, size_t at, size_t content, size_t size) {
         return false;
     if (look == FRAME_UNFINISHED)
         return true;
-    /* Not even its head is whole: it began before the end of a page and stopped there. */
+    /* Not even its head is whole: it began just before the end of a page and stopped there. */
     return look == FRAME_BAD && page - at < STATE_FRAME_HEAD && content <= page;
 }
 

@@ -25,7 +25,7 @@
 
 void state_scan_write_head(uint8_t bytes[static STATE_HEAD_SIZE]);
 
-/* Head and end mark round a payload that stands at bytes + STATE_FRAME_HEAD; the whole size. */
+/* Put head and end mark around a payload at bytes + STATE_FRAME_HEAD. Returns the whole size. */
 size_t state_scan_close_frame(uint8_t *bytes, size_t payload_size, uint64_t sequence);
 
 enum state_damage {

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The file is a snapshot and what happened since; state_scan.h draws it. A turn's records are
- * gathered in `turn`, where head and end mark are put round them, and go out in one pwrite(). The
- * file is always longer than what it holds, by zeros that the file system has already given us:
- * writing there cannot fail for lack of space, so "is there room for promises?" can be answered
- * before one is made. When the file is some times larger than what it amounts to, what it amounts
- * to is written beside it and renamed over it. Every start does so too: no file is ever written by
- * two daemons, and a torn end is never written behind.
+ * The file is a snapshot and what happened since; scan.h draws it. A turn is one round of the
+ * event loop: its records are collected in `turn`, get a head and an end mark, and are written by
+ * one pwrite(). The file is always longer than its contents, by zeros that the file system has
+ * already allocated: writing there cannot fail for lack of space. So "is there room for promises?"
+ * can be answered before one is made. When the file is several times larger than the live records,
+ * these are written beside it and renamed over it. Every start does so too: no file is ever written
+ * by two daemons, and nothing is written behind a torn end.
  *
  *     state            the file
  *     state.new        a snapshot in the making; worth nothing until it is renamed
  *     state.damaged-N  what was found damaged, for people
- *     state.boot       that there is a state in this boot: one that is missing was not never there
+ *     state.boot       says that there is a state in this boot: if it is missing, it was lost
  */
 #include "daemon/state/state.h"
 
@@ -36,7 +36,8 @@
     4 /* files set aside; the first ones are kept, they are nearest to the cause                   \
        */
 
-/* Zeros that are kept ahead: some thousand turns of a record or two, or one of a few hundred. */
+/* Zeros written ahead of the log: enough for a few thousand turns of one or two records each, or
+ * for one turn of a few hundred records. */
 #define RESERVE (UINT64_C(256) << 10)
 /* Below this nothing new is promised; endings need about 30 bytes each. */
 #define RESERVE_MIN (RESERVE / 2)
@@ -252,7 +253,7 @@ static bool is_full(int r) {
     return r == -ENOSPC || r == -EDQUOT || r == -EFBIG;
 }
 
-/* See to it that `bytes` and the reserve fit behind `offset`; false if not even `bytes` do. */
+/* Make sure that `bytes` and the reserve fit behind `offset`; false if not even `bytes` fit. */
 static bool room_make(struct state *state, uint64_t bytes) {
     uint64_t wanted = state->offset + bytes + RESERVE;
 
@@ -273,16 +274,17 @@ static bool room_is_ample(const struct state *state) {
 
 static int explain_room(const struct state *state, int r, struct allot_error *err) {
     return error_set(err, r,
-                     "%s: no room to record leases (%s), so none are given; ending leases goes on: "
-                     "free some space there",
+                     "%s: no room to record leases (%s), so none are granted; leases can still "
+                     "end: free some space there",
                      state->dir_path, strerror(-r));
 }
 
 bool state_is_ready(struct state *state, struct allot_error *err) {
     if (state->put_error < 0 || state->live_error < 0) {
-        error_set(err, MIN(state->put_error, state->live_error),
-                  "%s: a record was lost for lack of memory, so no lease is given: restart allotd",
-                  state->dir_path);
+        error_set(
+            err, MIN(state->put_error, state->live_error),
+            "%s: a record was lost for lack of memory, so no lease is granted: restart allotd",
+            state->dir_path);
         return false;
     }
     if (state->fd < 0) {
@@ -341,10 +343,13 @@ int state_commit(struct state *state, struct allot_error *err) {
     state->n_commits++;
     turn_clear(state);
 
-    /* It is all on disk, but will never be a snapshot: the next reader has it whole. */
+    /*
+     * All records are on disk, but not in memory, so no snapshot can be made: a restart reads them
+     * all.
+     */
     if (state->live_error < 0)
         return error_set(err, state->live_error,
-                         "%s: there was no memory to remember a record: restart allotd",
+                         "%s: out of memory, so a record is missing: restart allotd",
                          state->dir_path);
 
     /* Failing costs nothing but the attempt: not again before the log is half as large again. */
@@ -408,7 +413,8 @@ static void set_aside(struct state *state, struct state_report *report) {
     }
 }
 
-/* Zeros again where a write was not finished; a shorter frame would leave some of it behind. */
+/* Zero what an unfinished write left behind. Otherwise the next frame, if shorter, would be
+ * followed by the rest of it. */
 static int clear_torn(struct state *state, uint8_t *bytes) {
     uint64_t end = state->allocated;
 
@@ -426,7 +432,7 @@ static bool was_kept(const struct state *state, const uint8_t boot_id[static 16]
     return fd >= 0 && pread(fd, bytes, sizeof(bytes), 0) == 16 && memcmp(bytes, boot_id, 16) == 0;
 }
 
-/* After the first snapshot: a start that was ended before it has nothing to miss. */
+/* After the first snapshot: a start that was killed before it has nothing to miss. */
 static void note_kept(struct state *state, const uint8_t boot_id[static 16]) {
     cleanup(closep) int fd = -1;
 
@@ -459,17 +465,17 @@ static void report_fill(struct state *state, const struct state_scan *scan,
     report->n_holders = state->live.n[RECORD_HOLDER];
     report->n_waiters = state->live.n[RECORD_WAITER];
     if (scan->damage > STATE_TORN)
-        snprintf(report->text, sizeof(report->text),
-                 "%s/" NAME " %s at byte %" PRIu64 ": %" PRIu64
-                 " records could be read, the rest comes back with its holders and from the "
-                 "driver; %s%s",
-                 state->dir_path, damage_text(scan->damage), scan->damaged_at, scan->n_records,
-                 report->aside[0] ? "the file is kept as " : "the file could not be kept",
-                 report->aside);
+        snprintf(
+            report->text, sizeof(report->text),
+            "%s/" NAME " %s at byte %" PRIu64 ": %" PRIu64
+            " records could be read, the rest is rebuilt from the holders and the driver; %s%s",
+            state->dir_path, damage_text(scan->damage), scan->damaged_at, scan->n_records,
+            report->aside[0] ? "the file is kept as " : "the file could not be kept",
+            report->aside);
     else if (report->is_lost && report->is_fresh)
         snprintf(report->text, sizeof(report->text),
-                 "%s/" NAME " is gone, and was there in this boot: leases come back with their "
-                 "holders and from the driver",
+                 "%s/" NAME " is gone, but existed earlier in this boot: leases are rebuilt from "
+                 "their holders and the driver",
                  state->dir_path);
     else if (report->is_lost)
         snprintf(report->text, sizeof(report->text),
@@ -499,9 +505,9 @@ static int dir_open(struct state *state, const char *dir, struct allot_error *er
 }
 
 /*
- * The first snapshot since the start, or the next best thing: with hardly any room behind it;
- * without the damaged file, whose room it takes; none at all, until there is room. What cannot be
- * recorded is then not promised, but the daemon goes on.
+ * Make the first snapshot since the start, or the next best thing: one with hardly any room behind
+ * it; one without the damaged file, whose room it takes; or none, until there is room. What cannot
+ * be recorded is then not promised, but the daemon goes on.
  */
 static int settle_in(struct state *state, const struct state_scan *scan, uint8_t *bytes,
                      struct state_report *report) {
@@ -510,8 +516,8 @@ static int settle_in(struct state *state, const struct state_scan *scan, uint8_t
 
     if (r == 0)
         return 0;
-    /* A file of this boot that misses nothing still has its reserve: better half a room than none.
-     */
+    /* A file of this boot that misses nothing still has its reserve: half the room is better than
+     * none. */
     if (!report->is_fresh && scan->damage <= STATE_TORN && !report->is_rebooted) {
         state->snapshot_above = MAX(2 * state->offset, LOG_SMALL);
         state->room_error = r;
@@ -536,7 +542,7 @@ static int settle_in(struct state *state, const struct state_scan *scan, uint8_t
     state->room_error = r;
     length = strlen(report->text);
     snprintf(report->text + length, sizeof(report->text) - length,
-             "%s%s: cannot write the state: %s; no lease is given until there is room: free some "
+             "%s%s: cannot write the state: %s; no lease is granted until there is room: free some "
              "space there",
              length ? "; " : "", state->dir_path, strerror(-r));
     return 0;
@@ -571,8 +577,8 @@ int state_open(struct state **ret, const char *dir, const uint8_t boot_id[static
         r = read_file(state->fd, &bytes, &size);
     if (r == -ELOOP || r == -EISDIR || r == -ENOTSUP)
         return error_set(err, r,
-                         "%s/" NAME " is no file but a link, a directory or the like, which allotd "
-                         "did not make: remove it, or give another --state-dir",
+                         "%s/" NAME " is a link, a directory or the like, which allotd did not "
+                         "make: remove it, or give another --state-dir",
                          dir);
     if (r < 0 && !report->is_fresh)
         return error_set(err, r, "%s/" NAME " cannot be read: %s", dir, strerror(-r));
@@ -588,7 +594,7 @@ int state_open(struct state **ret, const char *dir, const uint8_t boot_id[static
             state->live.meta.is_lost = true;
             set_aside(state, report);
         }
-        /* Without META the boot is not known: what could be read is kept, as for a re-attach. */
+        /* Without META the boot is unknown: keep what could be read, as for a re-attach. */
         report->is_rebooted = scan.sequence != 0 &&
                               memcmp(state->live.meta.boot_id, (uint8_t[16]){ 0 }, 16) != 0 &&
                               memcmp(state->live.meta.boot_id, boot_id, 16) != 0;
@@ -615,21 +621,21 @@ int state_open(struct state **ret, const char *dir, const uint8_t boot_id[static
 
 /* ---- Replay ---- */
 
-struct place {
+struct ordered_waiter {
     uint64_t order;
     const uint8_t *bytes; /* borrowed */
     size_t size;
 };
 
-struct replay {
+struct state_replay {
     state_record_fn fn;
     void *userdata;
-    struct place *waiters; /* put in order before they are handed on */
+    struct ordered_waiter *waiters; /* put in order before they are handed on */
     size_t n_waiters;
 };
 
 static int replay_one(void *userdata, const uint8_t *bytes, size_t size) {
-    struct replay *replay = userdata;
+    struct state_replay *replay = userdata;
     struct record record;
     int r;
 
@@ -637,23 +643,24 @@ static int replay_one(void *userdata, const uint8_t *bytes, size_t size) {
     if (r < 0)
         return r;
     if (record.kind == RECORD_WAITER) {
-        replay->waiters[replay->n_waiters++] = (struct place){ record.waiter.order, bytes, size };
+        replay->waiters[replay->n_waiters++] =
+            (struct ordered_waiter){ record.waiter.order, bytes, size };
         return 0;
     }
     return replay->fn(replay->userdata, &record);
 }
 
 static int compare_order(const void *a, const void *b) {
-    const struct place *left = a, *right = b;
+    const struct ordered_waiter *left = a, *right = b;
 
     return (left->order > right->order) - (left->order < right->order);
 }
 
 int state_replay(struct state *state, state_record_fn fn, void *userdata) {
     struct record record = { .kind = RECORD_META, .meta = state->live.meta };
-    cleanup(freep) struct place *waiters =
+    cleanup(freep) struct ordered_waiter *waiters =
         calloc(state->live.n[RECORD_WAITER] + 1, sizeof(*waiters));
-    struct replay replay = { .fn = fn, .userdata = userdata, .waiters = waiters };
+    struct state_replay replay = { .fn = fn, .userdata = userdata, .waiters = waiters };
     int r;
 
     if (!waiters)

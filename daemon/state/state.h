@@ -4,17 +4,18 @@
  * State: the records on disk, so that leases outlive the daemon.
  *
  * One file in a directory of its own (tmpfs: nothing is synced), appended to once per turn of the
- * event loop and rewritten, by rename, when most of it is history. The daemon can be ended at any
- * system call: what was committed is there at the next start, what was not never happened. Owned by
- * the manager, event-loop thread only. docs/state.md describes the bytes.
+ * event loop and rewritten, by rename, when most of it is history. The daemon can be killed at any
+ * system call: what was committed is there at the next start; what was not committed never
+ * happened. Owned by the manager, event-loop thread only. docs/state.md describes the bytes.
  *
  *     state_open()                        the records are in memory
  *     state_replay(…)                     META first, then devices, leases, holders, waiters
  *     state_put() … state_put()           what changed in this turn
  *     state_commit()                      now, and only now, the replies of this turn may go out
  *
- * Space is taken ahead: while state_is_ready(), the records of a turn cannot meet a full disk. When
- * it is not, promise nothing new; endings and returns are still kept in the room that is left.
+ * Space is allocated ahead: while state_is_ready(), the records of a turn cannot meet a full disk.
+ * If it is not ready, promise nothing new; endings and returns still fit into the room that is
+ * left.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -36,9 +37,9 @@ struct state_report {
 
 /*
  * Open or make the state in `dir`, for the boot `boot_id`. -EBUSY: another daemon has it; other
- * errors are those of the directory. A damaged file is no error: what could be read of it is
- * there, and the report says so; nor is one that is gone, or a full disk: then nothing can be
- * promised (state_is_ready()) until there is room.
+ * errors are those of the directory. A damaged file is no error: what could be read of it is there,
+ * and the report says so. Nor is a missing file, or a full disk: then nothing can be promised
+ * (state_is_ready()) until there is room.
  */
 int state_open(struct state **ret, const char *dir, const uint8_t boot_id[static 16],
                struct state_report *report, struct allot_error *err);
@@ -65,12 +66,13 @@ int state_commit(struct state *state, struct allot_error *err);
 /* Whether promises can be recorded. When not, `err` (may be NULL) says why, for the client. */
 bool state_is_ready(struct state *state, struct allot_error *err);
 
-/* Records are missing, as turned out only now: what state_open() reports as is_lost. */
+/* It has turned out only now that records are missing: sets what state_open() reports as
+ * is_lost. */
 void state_set_lost(struct state *state);
 
 /*
- * After a loss: the grace time is over and the books stand again. Until then every start reports
- * the loss, however often the daemon is ended meanwhile. Part of the turn, as state_put().
+ * After a loss: the grace time is over and the books are rebuilt. Until then every start reports
+ * the loss, however often the daemon is killed meanwhile. Part of the turn, like state_put().
  */
 void state_mended(struct state *state);
 

@@ -34,6 +34,17 @@ static inline struct allot_output one_to_six(struct allot_graph *graph, const ch
     return allot_constant_f32(graph, name, 2, (int64_t[]){ rows, 6 / rows }, numbers);
 }
 
+/* From 0 to 1, as a column. */
+static inline struct allot_tensor *hundred_points(void) {
+    struct allot_tensor *points;
+    struct allot_error err;
+
+    must(allot_tensor_new(&points, ALLOT_F32, 2, (int64_t[]){ 100, 1 }, &err), &err);
+    for (int i = 0; i < 100; i++)
+        ((float *)allot_tensor_data(points))[i] = (float)i / 100;
+    return points;
+}
+
 static inline struct allot_session *session_new(struct allot_graph *graph,
                                                 const struct allot_session_options *options) {
     struct allot_session *session;

@@ -37,7 +37,6 @@ int main(void) {
     }
 
     allot_log_set(print_line, NULL);
-    options.gpus = 2;
     options.allow_soft_placement = true; /* a box with one card, or none */
     options.log_device_placement = true;
     session = session_new(graph, &options);

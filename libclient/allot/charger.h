@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Charger: how liballot finds the guard in a process, so that each byte is charged once.
+ * Charger: the functions through which liballot uses the guard in the same process, so that each
+ * byte is charged once.
  *
- * Under the guard every allocation of the driver is charged to the job's lease already. A program
- * that attaches to that lease by liballot as well does not become a second holder: what it declares
- * is *reserved* with the guard, which holds the larger of what is reserved and what is used. So
- * memory that was declared is charged from then on, and not again when it is taken.
+ * The guard charges every allocation of the driver to the job's lease. A program that also attaches
+ * to that lease through liballot does not become a second holder. Instead, liballot *reserves* with
+ * the guard the bytes that the program declares, and the guard holds the larger of the reserved and
+ * the used bytes. Declared memory is therefore charged from the declaration on, and not again when
+ * the program allocates it.
  *
- * Not installed: it is between libraries of one release. The guard defines the symbol; any thread.
+ * This header is not installed: only libraries of the same release use it. The guard defines the
+ * symbol. Any thread may call the functions.
  */
 #include <stdint.h>
 
@@ -20,10 +23,11 @@
 
 struct allot_charger {
     uint32_t version;
-    /* Attach the guard, if it is not yet; `notice` (may be NULL) hears what the lease is told. */
+    /* Attach the guard, if it is not attached yet; `notice` (may be NULL) receives the lease's
+     * notices. */
     int (*join)(void **ret_seat, allot_lease_notice_fn notice, void *userdata,
                 struct allot_error *err);
-    /* No notice after it; what was reserved is given back before. */
+    /* Unreserve all bytes of the seat first. No notice comes after it returns. */
     void (*leave)(void *seat);
     /* The lease's devices; texts as in struct allot_lease_share, held_bytes 0. */
     size_t (*shares)(struct allot_lease_share *ret, size_t n);

@@ -2,8 +2,8 @@
 #ifndef ALLOT_ERROR_H
 #define ALLOT_ERROR_H
 /*
- * An error of liballot: a code for the program and a sentence for the person. Yours, usually on the
- * stack; nothing to free; every function takes NULL instead.
+ * An error of liballot: a code for the program and a message for the person. The caller owns it,
+ * usually on the stack, and has nothing to free. Every function also accepts NULL.
  */
 #ifndef ALLOT_ERROR_DEFINED
 #define ALLOT_ERROR_DEFINED

@@ -2,42 +2,45 @@
 #ifndef ALLOT_GRAPH_H
 #define ALLOT_GRAPH_H
 /*
- * Graphs: ops, and what flows between them. A graph computes nothing: a session runs it
- * (session.h). Ops are put in by the typed helpers of ops.h, or by name with the builder below.
+ * Graphs: ops and the tensors that flow between them. A graph computes nothing by itself: a session
+ * runs it (session.h). Add ops with the typed helpers of ops.h, or by name with the builder below.
  *
  *     struct allot_graph *graph;
  *     struct allot_output a, b, c;
  *
  *     allot_graph_new(&graph, &err);
  *     allot_with_device(graph, "/cpu:0") {
- *         a = allot_constant_f32(graph, "a", 2, (int64_t[]){ 2, 3 }, (float[]){ 1, 2, 3, 4, 5, 6
- * }); b = allot_constant_f32(graph, "b", 2, (int64_t[]){ 3, 2 }, (float[]){ 1, 2, 3, 4, 5, 6 });
+ *         a = allot_constant_f32(graph, "a", 2, (int64_t[]){ 2, 3 },
+ *                                (float[]){ 1, 2, 3, 4, 5, 6 });
+ *         b = allot_constant_f32(graph, "b", 2, (int64_t[]){ 3, 2 },
+ *                                (float[]){ 1, 2, 3, 4, 5, 6 });
  *     }
  *     c = allot_matmul(a, b);
  *     if (allot_graph_error(graph, &err) < 0)
  *         …                           "node 'MatMul': MatMul: [2, 3] and [4, 5]: the inner …"
  *
- * Types and shapes are checked when a node is made. Helpers that give an output keep the first
- * error in the graph, where allot_graph_error() finds it; what is built on a failed output fails
- * with it, in silence.
+ * The library checks types and shapes when a node is made. Helpers that return an output keep the
+ * first error in the graph; allot_graph_error() returns it. A helper that is given a failed output
+ * fails too, and does not report it again.
  *
- * Threads: a graph has one builder at a time: a thread that calls anything here that changes it, or
- * looks something up in it, must keep others from doing so meanwhile. Sessions on other threads may
- * run it all the while: nodes only ever come to it, and never change. References may be taken and
- * given back by any thread. Callbacks (device functions) may not call back into the graph.
+ * Threads: only one thread at a time may change a graph or look something up in it; the program
+ * must see to that. Sessions on other threads may run the graph at the same time: nodes are only
+ * ever added, and never change. Any thread may ref and unref a graph. Callbacks (device functions)
+ * may not call back into the graph.
  *
- * Functions return 0 or -errno, with a sentence in `err` (NULL: not wanted):
+ * Functions return 0 or -errno, with a message in `err` (NULL: not wanted):
  *
  *     -EINVAL   types, shapes or attributes do not fit          -ENOMEM   no host memory
  *     -ENOENT   no such op, node or output
  *
- * NULL where something must be is -EINVAL as well, here and in all headers of the library. Helpers
- * keep that in the graph; where there is no graph either, it is said through the log (log.h). What
- * only looks at something tells of NULL that it is empty: 0, "", a rank of -1.
+ * NULL for a required argument is -EINVAL as well, here and in all headers of the library. Helpers
+ * keep that error in the graph; if there is no graph either, they log it (log.h). Functions that
+ * only look at something treat NULL as empty: 0, "", a rank of -1.
  */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "error.h"
 #include "tensor.h"
@@ -51,8 +54,8 @@ struct allot_graph;
 struct allot_node; /* lives as long as its graph */
 struct allot_op;   /* a node in the making */
 
-/* What a node gives: number `index` of its outputs. `node` is NULL where it could not be made, and
- * for gradients that there are not. */
+/* Output number `index` of a node. `node` is NULL if the node could not be made, or if there is no
+ * gradient. */
 struct allot_output {
     struct allot_node *node;
     int index;
@@ -62,19 +65,20 @@ int allot_graph_new(struct allot_graph **ret, struct allot_error *err);
 struct allot_graph *allot_graph_ref(struct allot_graph *graph);   /* accepts NULL */
 struct allot_graph *allot_graph_unref(struct allot_graph *graph); /* accepts and returns NULL */
 
-/* The first error of a helper since the graph was made, or since it was cleared: its code, with the
- * sentence in `err`. 0: there was none. */
+/* The first error of a helper since the graph was made or the last error was cleared: its code,
+ * with the message in `err`. 0: there was none. */
 int allot_graph_error(const struct allot_graph *graph, struct allot_error *err);
 void allot_graph_clear_error(struct allot_graph *graph);
 
-/* The seed of random ops that have none of their own. 0, at first: another in each session. */
+/* The seed of random ops that have none of their own. 0, at first: a different one in each session.
+ */
 void allot_graph_set_seed(struct allot_graph *graph, uint64_t seed);
 
 /* ---- Looking ----------------------------------------------------------------------------------
  */
 
 size_t allot_graph_n_nodes(const struct allot_graph *graph);
-/* In order of making; NULL: there are no more. */
+/* Node `i`, in the order they were made; NULL: there are no more. */
 struct allot_node *allot_graph_node(const struct allot_graph *graph, size_t i);
 /* By name: "matmul", or "matmul:1" for its second output. */
 int allot_graph_find(const struct allot_graph *graph, const char *name, struct allot_output *ret,
@@ -87,45 +91,68 @@ int allot_node_n_outputs(const struct allot_node *node);
 int allot_node_n_inputs(const struct allot_node *node);
 struct allot_output allot_node_input(const struct allot_node *node, int i);
 
-/* The number of dimensions, with their lengths in `dims`; -1: not known, as single lengths may be.
- * `dims` may be NULL. */
+/* The number of dimensions, with their lengths in `dims`, which may be NULL. A rank or a length
+ * that is not known is -1. */
 int allot_output_shape(struct allot_output output, int64_t dims[ALLOT_RANK_MAX]);
 enum allot_dtype allot_output_dtype(struct allot_output output);
-/* Whether it is the handle of a variable. */
+/* Whether the output is the handle of a variable. */
 bool allot_output_is_variable(struct allot_output output);
 
 /* ---- Scopes: what holds for all nodes made until the pop ---------------------------------------
  */
 
 /*
- * A device: "/gpu:0", "/job:worker/task:1", … Scopes further in go before those further out, part
- * by part; NULL ends them all. Errors are kept as the helpers' are.
+ * A device: "/gpu:0", "/job:worker/task:1", … Each part of the name that an inner scope gives
+ * overrides that part of the outer scopes; NULL cancels all outer scopes. The graph keeps an error,
+ * as it does for helpers.
  */
 int allot_device_push(struct allot_graph *graph, const char *device);
 /*
- * A function that is asked for each node: its op ("MatMul"), its name, and the device that scopes
- * further in gave it. It returns the device, in memory that stays until the next call, or NULL for
- * no change.
+ * The library calls this function for each node, with its op ("MatMul"), its name, and the device
+ * that inner scopes gave it. The function returns the device, in memory that stays valid until the
+ * next call, or NULL for no change.
  */
 typedef const char *(*allot_device_fn)(const char *op, const char *name, const char *device,
                                        void *userdata);
 int allot_device_push_fn(struct allot_graph *graph, allot_device_fn fn, void *userdata);
 void allot_device_pop(struct allot_graph *graph);
 
-/* Nodes that run only after those. `n` 0 ends what scopes further out ask for. */
+/* New nodes run only after these `nodes`. `n` 0 cancels the control scopes further out. */
 int allot_control_push(struct allot_graph *graph, struct allot_node *const *nodes, size_t n);
 static inline int allot_control_push_one(struct allot_graph *graph, struct allot_node *node) {
     return allot_control_push(graph, &node, 1);
 }
 void allot_control_pop(struct allot_graph *graph);
-/* Nodes on the device of that one, whatever other scopes say. */
+/* New nodes go to the device of `node`, whatever other scopes say. */
 int allot_colocate_push(struct allot_graph *graph, struct allot_node *node);
 void allot_colocate_pop(struct allot_graph *graph);
-/* Names under "name/"; the second time "name_1/". */
+/* New nodes are named "name/…"; in a second scope of that name, "name_1/…". */
 int allot_name_push(struct allot_graph *graph, const char *name);
 void allot_name_pop(struct allot_graph *graph);
 
-/* allot_with_device(graph, "/cpu:0") { … }, where `break` and `return` must not leave the block. */
+/*
+ * What the dynamic placer (session.h) is told about new nodes; other placers ignore it. A hint is
+ * not a rule: pins, colocation, kernels and memory come first. Fields that are 0 or NULL are as
+ * scopes further out say. A graph file has no hints.
+ */
+struct allot_hint {
+    size_t size;        /* sizeof(struct allot_hint) */
+    double cost_usec;   /* how long each of these ops takes, on every device, instead of a model */
+    const char *prefer; /* "/gpu:1", "/gpu": elsewhere an op counts as taking a quarter longer */
+    bool keep_together; /* all on one device, where they can be */
+};
+#define ALLOT_HINT_INIT allot_hint_init()
+static inline struct allot_hint allot_hint_init(void) {
+    struct allot_hint hint;
+
+    memset(&hint, 0, sizeof(hint));
+    hint.size = sizeof(hint);
+    return hint;
+}
+int allot_hint_push(struct allot_graph *graph, const struct allot_hint *hint);
+void allot_hint_pop(struct allot_graph *graph);
+
+/* allot_with_device(graph, "/cpu:0") { … }: do not leave the block by `break` or `return`. */
 #define ALLOT_WITH(push, pop)          ALLOT_WITH_AT(push, pop, __LINE__)
 #define ALLOT_WITH_AT(push, pop, line) ALLOT_WITH_AS(push, pop, line)
 #define ALLOT_WITH_AS(push, pop, line)                                                             \
@@ -134,16 +161,17 @@ void allot_name_pop(struct allot_graph *graph);
     ALLOT_WITH(allot_device_push(graph, device), allot_device_pop(graph))
 #define allot_with_control(graph, node)                                                            \
     ALLOT_WITH(allot_control_push_one(graph, node), allot_control_pop(graph))
+#define allot_with_hint(graph, hint) ALLOT_WITH(allot_hint_push(graph, hint), allot_hint_pop(graph))
 #define allot_with_name(graph, name) ALLOT_WITH(allot_name_push(graph, name), allot_name_pop(graph))
 
 /* ---- Any op by name ----------------------------------------------------------------------------
  */
 
 /*
- * An op of ops.md (allot(3)) or of allot_op_register(): its inputs in order (lists by
- * allot_op_inputs), then allot_op_finish(), which ends the builder in any case. Faults on the way
- * are told there. Type and length attributes need not be given where inputs tell them. `name` NULL:
- * as the op; it gets a number where it is taken.
+ * Builds any op of ops.md (allot(3)) or of allot_op_register(). Add its inputs in order (lists with
+ * allot_op_inputs), then call allot_op_finish(), which frees the builder in any case and reports
+ * the errors of all calls before it. Leave out type and length attributes that follow from the
+ * inputs. `name` NULL: the op's name; a name that is taken gets a number.
  */
 struct allot_op *allot_op_begin(struct allot_graph *graph, const char *op, const char *name);
 void allot_op_input(struct allot_op *op, struct allot_output input);
@@ -165,10 +193,11 @@ void allot_op_cancel(struct allot_op *op); /* accepts NULL */
 /* ---- Files -------------------------------------------------------------------------------------
  */
 
-/* The whole graph as graph-file.md (allot(3)) describes it; by a new file and a rename. */
+/* Writes the whole graph as graph-file.md (allot(3)) describes it, to a new file that is then
+ * renamed. */
 int allot_graph_save(const struct allot_graph *graph, const char *path, struct allot_error *err);
-/* A graph from such a file, checked as if its nodes were made by hand. -EBADMSG: it is none, or
- * damaged. */
+/* Reads a graph from such a file and checks each node as if the program had made it. -EBADMSG: not
+ * a graph file, or damaged. */
 int allot_graph_load(struct allot_graph **ret, const char *path, struct allot_error *err);
 
 #pragma GCC visibility pop

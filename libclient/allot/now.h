@@ -10,14 +10,16 @@
  *     Executing op MatMul in device /job:localhost/replica:0/task:0/device:GPU:0
  *
  * Each op is placed by the same rules as in a graph, on the device that allot_now_set_device() or
- * the call asks for, and runs by the same kernels; soft placement and log are those of config.h.
- * What is found out about an op, its types and shapes is kept for the next call like it, with the
- * memory it ran in: as many as 128 kinds of calls, of which the longest unused makes way.
+ * the call asks for, and runs with the same kernels. The settings for soft placement and for the
+ * log are those of config.h. For the next call of the same op with the same types and shapes, the
+ * library keeps its plan and the memory it ran in: up to 128 kinds of calls, of which it drops the
+ * least recently used.
  *
- * Any thread, several at once. In the child of a fork: -ECHILD with a sentence, until
- * allot_now_clear(), where no GPU is involved. Ops that take the handle of a variable are for
- * graphs alone. Functions return 0 or -errno as those of session.h, and write nothing to `ret` on
- * failure; tensors that they give are the caller's, on the host.
+ * Any thread may call these functions, several at once. In the child of a fork they return -ECHILD
+ * until allot_now_clear(), and also after it if the parent had opened GPUs. Ops that take the
+ * handle of a variable work only in graphs. Functions return 0 or -errno as those of session.h, and
+ * write nothing to `ret` on failure. The tensors that they return are on the host and belong to the
+ * caller.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,16 +34,17 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-/* Op "MatMul", … of ops.md (allot(3)), attributes as by default: its first `n_ret` outputs. */
+/* Runs an op of ops.md (allot(3)), "MatMul" for example, with default attributes, and returns its
+ * first `n_ret` outputs. */
 int allot_now(const char *op, struct allot_tensor *const *inputs, size_t n_inputs,
               struct allot_tensor **ret, size_t n_ret, struct allot_error *err);
 
-/* The device for this thread's calls from now on: "/cpu:0"; NULL: where the placer likes. -EINVAL:
- * this is no name of a device. */
+/* The device for this thread's calls from now on: "/cpu:0"; NULL: the placer chooses. -EINVAL: not
+ * a device name. */
 int allot_now_set_device(const char *device, struct allot_error *err);
 
-/* With attributes: inputs in order, then allot_now_run(), which ends it in any case and tells what
- * was wrong on the way. One thread at a time. */
+/* An op with attributes: add its inputs in order, then call allot_now_run(), which frees `now` in
+ * any case and reports the errors of all calls before it. One thread at a time. */
 struct allot_now_op;
 struct allot_now_op *allot_now_begin(const char *op);
 void allot_now_input(struct allot_now_op *now, struct allot_tensor *input);
@@ -69,7 +72,7 @@ ALLOT_UNARY_OPS(X)
 ALLOT_BINARY_OPS(X)
 #undef X
 
-/* Forget what was kept, and give its memory (and the lease, if no session has it) back. */
+/* Drop all kept plans and give back their memory, and the lease if no session uses it. */
 void allot_now_clear(void);
 
 #pragma GCC visibility pop

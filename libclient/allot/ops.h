@@ -2,11 +2,12 @@
 #ifndef ALLOT_OPS_H
 #define ALLOT_OPS_H
 /*
- * Ops, one helper each: output(s) in, output out, as expressions. ops.md (allot(3)) says what each
- * takes and gives; errors and threads are as graph.h has it. The graph is that of the inputs.
+ * One helper for each op: it takes outputs and returns an output, so that calls nest like
+ * expressions. ops.md (allot(3)) says what each takes and returns; graph.h describes errors and
+ * threads. The new node goes into the graph of its inputs.
  *
- * Where a value is wanted and a variable is given, its value is read. Axes that are negative count
- * from the end; no axes (n 0) are all of them.
+ * A variable that is given as a value is read. Negative axes count from the end; no axes (n 0)
+ * means all axes.
  */
 #include "graph.h"
 
@@ -15,14 +16,15 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-/* The name of the node that the next helper returns: allot_name_next(graph, "loss"). It is for that
- * one alone, also where it fails, or has another name already. */
+/* The name of the node that the next helper returns: allot_name_next(graph, "loss"). It counts for
+ * that one call only, even if the call fails or has another name already. */
 void allot_name_next(struct allot_graph *graph, const char *name);
 
 /* ---- Sources: `name` may be NULL ----------------------------------------------------------------
  */
 
-/* The numbers of `tensor`, which the graph keeps: it must not change any more. */
+/* The numbers of `tensor`. The graph keeps a reference: the program must not change the tensor any
+ * more. */
 struct allot_output allot_const(struct allot_graph *graph, const char *name,
                                 struct allot_tensor *tensor);
 /* A copy of dense numbers. */
@@ -31,12 +33,13 @@ struct allot_output allot_constant(struct allot_graph *graph, const char *name,
                                    const void *data);
 struct allot_output allot_constant_f32(struct allot_graph *graph, const char *name, int rank,
                                        const int64_t *dims, const float *data);
-/* A single number; one number all over. What the type has no number for is an error (-ERANGE): 1.5,
- * 1e20 or a NaN as an integer. Floats have the nearest, and a bool is whether it is not 0. */
+/* A single number; and a tensor filled with one number. A number that the type cannot represent is
+ * an error (-ERANGE): 1.5, 1e20 or a NaN as an integer. Floats are rounded to nearest; as a bool,
+ * every number but 0 is true. */
 struct allot_output allot_scalar(struct allot_graph *graph, enum allot_dtype dtype, double value);
 struct allot_output allot_filled(struct allot_graph *graph, enum allot_dtype dtype, int rank,
                                  const int64_t *dims, double value);
-/* What is fed in each step. A length of -1 is open, a rank of -1 is any. */
+/* A value that each step feeds. A length of -1 allows any length, a rank of -1 any shape. */
 struct allot_output allot_placeholder(struct allot_graph *graph, const char *name,
                                       enum allot_dtype dtype, int rank, const int64_t *dims);
 struct allot_output allot_random_uniform(struct allot_graph *graph, enum allot_dtype dtype,
@@ -48,43 +51,46 @@ struct allot_output allot_random_normal(struct allot_graph *graph, enum allot_dt
 struct allot_output allot_truncated_normal(struct allot_graph *graph, enum allot_dtype dtype,
                                            int rank, const int64_t *dims, double mean,
                                            double stddev, uint64_t seed);
-/* From start in steps of delta, without limit; of one type: i32, i64, f32, f64. */
+/* From `start` in steps of `delta` up to, but not including, `limit`. All three have the same type:
+ * i32, i64, f32 or f64. */
 struct allot_output allot_range(struct allot_output start, struct allot_output limit,
                                 struct allot_output delta);
 
 /* ---- Variables: what outlives a step ------------------------------------------------------------
  */
 
-/* A variable of the type and shape of its initial value, which allot_initializer() gives it. All of
- * the shape must be known. Control scopes hold for neither: readers of the variable do not run what
- * it was made after. They do hold for the nodes of `initial` that are made within one. */
+/* A variable with the type and shape of its initial value, which allot_initializer() assigns. The
+ * shape must be fully known. Control scopes affect neither the variable nor that assignment, so
+ * that reading the variable does not run the nodes of the scope it was made in. They do affect
+ * nodes of `initial` that are made in such a scope. */
 struct allot_output allot_variable(struct allot_graph *graph, const char *name,
                                    struct allot_output initial);
-/* Without an initial value: a session restores or assigns it. */
+/* A variable without an initial value: a session restores or assigns one. */
 struct allot_output allot_variable_of(struct allot_graph *graph, const char *name,
                                       enum allot_dtype dtype, int rank, const int64_t *dims);
-/* Runs the initial assignments of all variables that there are now. */
+/* A node that runs the initial assignments of all variables that exist now. */
 struct allot_node *allot_initializer(struct allot_graph *graph);
-/* Change it; the output is its value afterwards, the change itself happens when that is run. */
+/* Change a variable. The output is the new value; the change happens when a session runs it. */
 struct allot_output allot_assign(struct allot_output variable, struct allot_output value);
 struct allot_output allot_assign_add(struct allot_output variable, struct allot_output value);
 struct allot_output allot_assign_sub(struct allot_output variable, struct allot_output value);
-/* Its value, read by a node of its own: after what the control scopes name. */
+/* The variable's value, read by a node of its own, which runs after the nodes of the control
+ * scopes. */
 struct allot_output allot_read(struct allot_output variable);
 
 /* ---- Control ------------------------------------------------------------------------------------
  */
 
-/* A node that does nothing, after `n` others. */
+/* A node that does nothing and runs after `n` others. */
 struct allot_node *allot_group(struct allot_graph *graph, const char *name,
                                struct allot_node *const *nodes, size_t n);
-/* x, with a line in the log (log.h; by default, on the standard error) whenever it is computed:
- * message[numbers]. */
+/* x; whenever it is computed, a line "message[numbers]" goes to the log (log.h; by default standard
+ * error). */
 struct allot_output allot_print(struct allot_output x, const char *message);
 /* Fails the step, with message and data, unless `condition` holds. */
 struct allot_node *allot_assert(struct allot_output condition, const struct allot_output *data,
                                 size_t n, const char *message);
-/* x; fails the step where it has a NaN or an infinity. */
+/* x; fails the step if it has a NaN or an infinity. */
 struct allot_output allot_check_numerics(struct allot_output x, const char *message);
 
 /* ---- One in, one out; two in, one out -----------------------------------------------------------
@@ -172,7 +178,8 @@ ALLOT_UNARY_OPS(X)
 #define X(name, op) struct allot_output allot_##name(struct allot_output x, struct allot_output y);
 ALLOT_BINARY_OPS(X)
 #undef X
-/* allot_sum(x): of all; allot_sum_along(x, axes, n, keep_dims): a dimension of 1 stays if kept. */
+/* allot_sum(x) reduces all dimensions; allot_sum_along(x, axes, n, keep_dims) reduces `axes`, which
+ * stay as dimensions of length 1 with `keep_dims`. */
 #define X(name, op)                                                                                \
     struct allot_output allot_##name(struct allot_output x);                                       \
     struct allot_output allot_##name##_along(struct allot_output x, const int64_t *axes, size_t n, \
@@ -193,26 +200,26 @@ struct allot_output allot_arg_min(struct allot_output x, int axis);
  */
 
 struct allot_output allot_cast(struct allot_output x, enum allot_dtype dtype);
-/* One length may be -1: what is left. */
+/* One length may be -1: it follows from the others. */
 struct allot_output allot_reshape(struct allot_output x, int rank, const int64_t *dims);
 struct allot_output allot_broadcast_to(struct allot_output x, int rank, const int64_t *dims);
-/* `perm` NULL: all dimensions turned round. */
+/* `perm` NULL: all dimensions in reverse order. */
 struct allot_output allot_transpose(struct allot_output x, const int64_t *perm, size_t n);
 struct allot_output allot_expand_dims(struct allot_output x, int axis);
 struct allot_output allot_squeeze(struct allot_output x, const int64_t *axes, size_t n);
 struct allot_output allot_concat(const struct allot_output *values, size_t n, int axis);
 struct allot_output allot_pack(const struct allot_output *values, size_t n, int axis);
-/* `n` outputs; all without a node where it fails. */
+/* `n` outputs; on failure none of them has a node. */
 int allot_split(struct allot_output x, int axis, size_t n, struct allot_output *ret);
 int allot_unpack(struct allot_output x, int axis, size_t n, struct allot_output *ret);
-/* A length of -1: all that is left. */
+/* A length of -1: up to the end. */
 struct allot_output allot_slice(struct allot_output x, const int64_t *begin, const int64_t *size,
                                 size_t n);
 struct allot_output allot_gather(struct allot_output params, struct allot_output indices, int axis);
 struct allot_output allot_tile(struct allot_output x, const int64_t *multiples, size_t n);
 struct allot_output allot_pad(struct allot_output x, const int64_t *before, const int64_t *after,
                               size_t n);
-/* `on` where the last dimension is the index, else `off`. */
+/* `on` where the position in the last dimension equals the index, else `off`. */
 struct allot_output allot_one_hot(struct allot_output indices, int64_t depth,
                                   enum allot_dtype dtype, double on, double off);
 

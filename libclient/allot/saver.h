@@ -8,16 +8,16 @@
  *     allot_save(session, NULL, 0, "model.safetensors", &err);
  *     allot_restore(session, NULL, 0, "model.safetensors", &err);
  *
- * Any thread that keeps others from building the graph meanwhile. Runs may be under way: what is
- * saved are then values that some of them have written and others not. Functions return 0 or
- * -errno, with a sentence in `err` (NULL: not wanted):
+ * Any thread may call these functions while no other thread builds the graph. Runs may be under
+ * way: the file then has values that some of them have written already and others not yet.
+ * Functions return 0 or -errno, with a message in `err` (NULL: not wanted):
  *
- *     -ENODATA   a variable that is to be saved has no value
- *     -EBADMSG   this is no such file, or it is damaged
+ *     -ENODATA   a variable to be saved has no value
+ *     -EBADMSG   not a safetensors file, or damaged
  *     -ENOENT    no such file, or no tensor in it for a variable
- *     -EINVAL    type or shape of a tensor are not the variable's, or `variables` are none, or
- *                have one of them twice
- *     others     what the file system, or a device, said
+ *     -EINVAL    a tensor's type or shape differs from the variable's; or `variables` has an output
+ *                that is not a variable, or has the same one twice
+ *     others     the error of the file system or of a device
  */
 #include "session.h"
 
@@ -27,14 +27,14 @@ extern "C" {
 #pragma GCC visibility push(default)
 
 /*
- * Write `n` variables (0: all of the graph) to a file. It is there whole, or it is as it was: it is
- * written under another name beside it, and renamed when it is on the disk.
+ * Write `n` variables (0: all of the graph) to a file. The file is either written completely or
+ * left as it was: the data goes to another file beside it, which is renamed when it is on the disk.
  */
 int allot_save(struct allot_session *session, const struct allot_output *variables, size_t n,
                const char *path, struct allot_error *err);
 /*
- * Give `n` variables (0: all of the graph) the values of a file. Everything is checked before the
- * first of them is changed. What else the file has is left alone.
+ * Give `n` variables (0: all of the graph) the values of a file. The call checks everything before
+ * it changes the first variable. It ignores other tensors of the file.
  */
 int allot_restore(struct allot_session *session, const struct allot_output *variables, size_t n,
                   const char *path, struct allot_error *err);

@@ -2,7 +2,7 @@
 #ifndef ALLOT_SESSION_H
 #define ALLOT_SESSION_H
 /*
- * Sessions: a graph that is run, on the devices of this process.
+ * Sessions: a session runs a graph on the devices of this process.
  *
  *     struct allot_session *session;
  *     struct allot_tensor *c_value;
@@ -13,8 +13,8 @@
  *     allot_tensor_unref(c_value);
  *     allot_session_free(session);
  *
- * Any number of threads may run one session at the same time; variables are the session's and
- * shared by all of its runs. Another thread may add nodes to the graph meanwhile. A session, and
+ * Any number of threads may run one session at the same time; variables belong to the session, and
+ * all of its runs share them. Another thread may add nodes to the graph meanwhile. A session, and
  * all it holds, belongs to the process that made it: in the child of a fork every call returns
  * -ECHILD, and allot_session_free() frees nothing but the child's own memory.
  *
@@ -51,9 +51,33 @@ struct allot_session;
 struct allot_callable;
 struct allot_cancel;
 
-/* What decides which device an op goes to. There is one so far; any other number is -EINVAL. */
+/* The algorithm that decides which device an op goes to. */
 enum allot_placer {
     ALLOT_PLACER_SIMPLE = 0, /* the first device that has a kernel for an op and those it is with */
+    /*
+     * The devices, and the order on each, with which a step is expected to take least time within
+     * the memory that the lease gives. Each kind of run is planned when it first runs; variables
+     * stay where the first plan that uses them puts them. The same graph on the same box is always
+     * planned the same way. What cannot fit is -ENOMEM, with the device and the missing bytes.
+     */
+    ALLOT_PLACER_DYNAMIC = 1,
+};
+
+/* What a run needs of one GPU. */
+struct allot_need {
+    char device[96];       /* UUID */
+    uint64_t tensor_bytes; /* for variables, constants and what lives between ops, with some room */
+    uint64_t lease_bytes;  /* the same and a context */
+};
+#define ALLOT_NEEDS_MAX 32
+
+/* What a run needs of all GPUs: see allot_session_plan(). */
+struct allot_needs {
+    size_t size;       /* sizeof(struct allot_needs) */
+    double step_usec;  /* the time that a step is expected to take */
+    uint64_t n_copies; /* between devices, in a step */
+    size_t n_gpus;     /* 0: the CPU is enough */
+    struct allot_need gpus[ALLOT_NEEDS_MAX];
 };
 
 /* Zero, or NULL, is the default of everything but `size`: use the initialiser. The setters of
@@ -65,8 +89,8 @@ struct allot_session_options {
     unsigned inter_op_threads; /* ops that run at once; 0: one per CPU */
     unsigned intra_op_threads; /* threads of one op; 0: one per CPU */
     bool per_session_threads;  /* a pool of its own, not shared with other sessions */
-    bool deterministic;   /* the same bits whatever the number of threads; costs a few per cent */
-    uint64_t random_seed; /* of random ops that give none; 0: another one each time */
+    bool deterministic;        /* the same bits for any number of threads; costs a few per cent */
+    uint64_t random_seed;      /* of random ops that have none; 0: a different one each time */
 
     /*
      * GPUs and their memory. All sessions of a process share one lease, made by the first of them
@@ -77,25 +101,39 @@ struct allot_session_options {
      * GPUs everything runs on the CPU, whatever the options say. A run that waits for memory, or
      * for the daemon to come back or to answer, logs its place and the reason (log.h).
      */
-    bool cpu_only;          /* no GPU, even if there is one */
-    uint32_t gpus;          /* how many to lease, or -ENODEV where there are fewer; 0: 1 */
-    double memory_fraction; /* at most this part of each GPU, 0.4; 0: not limited so */
-    uint64_t memory_limit;  /* at most so many bytes of each GPU; 0: not limited so */
+    bool cpu_only; /* no GPU, even if there is one */
+    uint32_t gpus; /* how many to lease, -ENODEV if there are fewer; 0: as many as the nodes
+                      that the graph has now name (4 for "/gpu:3"), if there are so many,
+                      or 1 */
+    double memory_fraction; /* at most this part of each GPU, 0.4; 0: no such limit */
+    uint64_t memory_limit;  /* at most this many bytes of each GPU; 0: no such limit */
     bool no_growth;         /* take all of that at once */
     bool require_daemon;    /* no daemon: an error, not unmanaged memory */
-    bool no_wait;           /* a full card: an error, not a wait; the daemon is away: 2 s */
-    uint64_t wait_usec;     /* wait at most so long; 0: as long as the policy allows, and a
-                               minute for a daemon that is away. A daemon that does not answer for
-                               2 s, or `wait_usec` if that is less, is treated as away */
+    bool no_wait; /* a full GPU is an error at once; wait only 2 s for a daemon that is away */
+    uint64_t wait_usec; /* wait at most this long; 0: as long as the policy allows, and a minute for
+                           a daemon that is away. A daemon that does not answer for 2 s, or
+                           `wait_usec` if that is less, is treated as away */
     /*
-     * Which GPUs may be used, written as CUDA_VISIBLE_DEVICES is; NULL: all that the driver shows,
-     * which CUDA_VISIBLE_DEVICES of the environment has narrowed; "": none. Numbers count those
-     * that the driver shows. The environment is not changed, so that this works after the driver
-     * was initialised, too; of several MIG devices the driver shows one, which the environment
-     * alone can choose. -ENODEV where it names what is not there.
+     * The GPUs that the session may use, in the syntax of CUDA_VISIBLE_DEVICES; NULL: all that the
+     * driver shows; "": none. CUDA_VISIBLE_DEVICES in the environment limits what the driver shows,
+     * and numbers count only the GPUs that it shows. The library does not change the environment,
+     * so this also works after the driver was initialised. Of several MIG devices the driver shows
+     * one, and only the environment can choose it. -ENODEV if it names a GPU that is not there.
      */
     const char *visible_devices;
     enum allot_placer placer;
+    /*
+     * Of ALLOT_PLACER_DYNAMIC: how long it searches, in simulated ops and copies; 0: about half a
+     * second. The plan depends on this number and not on time, unless `placer_stop` ends the search
+     * by returning true; the best plan so far is used then, and the log says so. It is called on
+     * the thread of the run, and may not use the session.
+     */
+    uint64_t placer_budget;
+    bool (*placer_stop)(void *userdata); /* NULL: never */
+    void *placer_userdata;
+    /* Lease exactly these GPUs with exactly these bytes, instead of `gpus`, `memory_fraction`,
+     * `memory_limit`, `no_growth` and `visible_devices`; NULL: use those. */
+    const struct allot_needs *needs;
 };
 
 #define ALLOT_SESSION_OPTIONS_INIT allot_session_options_init()
@@ -110,15 +148,15 @@ static inline struct allot_session_options allot_session_options_init(void) {
 /* `options` NULL: all defaults. The session keeps a reference to the graph. */
 int allot_session_new(struct allot_session **ret, struct allot_graph *graph,
                       const struct allot_session_options *options, struct allot_error *err);
-/* No run may be under way; waits for what stopped runs have left on GPUs, and 2 s at most for a
- * daemon that hangs. Accepts NULL and returns NULL. */
+/* No run may be under way. Waits for the work that stopped runs have left on GPUs, and at most 2 s
+ * for a daemon that hangs. Accepts NULL and returns NULL. */
 struct allot_session *allot_session_free(struct allot_session *session);
 
 /*
- * Feed `n_feeds` values, run what `n_fetches` fetches and `n_targets` nodes need, and no more. The
- * fetched tensors are the caller's, on the host. Any output may be fed, not placeholders alone. A
- * variable that is fetched is read after all that is run. On failure nothing is written to
- * `ret_tensors`.
+ * Feed `n_feeds` values and run only the nodes that `n_fetches` fetches and `n_targets` targets
+ * need. The fetched tensors are on the host and belong to the caller. Any output may be fed, not
+ * only placeholders. A fetched variable is read after everything else has run. On failure the call
+ * writes nothing to `ret_tensors`.
  */
 int allot_session_run(struct allot_session *session, const struct allot_output *feeds,
                       struct allot_tensor *const *feed_tensors, size_t n_feeds,
@@ -126,8 +164,8 @@ int allot_session_run(struct allot_session *session, const struct allot_output *
                       struct allot_node *const *targets, size_t n_targets,
                       struct allot_tensor **ret_tensors, struct allot_error *err);
 
-/* The same with everything looked up once; the session must outlive it. Any thread, several at
- * once. */
+/* The same run prepared once, to be run many times. The session must outlive the callable. Any
+ * thread may run it, several at once. */
 int allot_callable_new(struct allot_callable **ret, struct allot_session *session,
                        const struct allot_output *feeds, size_t n_feeds,
                        const struct allot_output *fetches, size_t n_fetches,
@@ -135,28 +173,28 @@ int allot_callable_new(struct allot_callable **ret, struct allot_session *sessio
                        struct allot_error *err);
 struct allot_callable *allot_callable_free(struct allot_callable *callable);
 
-/* What a run was; filled whether it went well or not. */
+/* Numbers about a run; filled whether it succeeds or fails. */
 struct allot_run_metadata {
     size_t size;                /* sizeof(struct allot_run_metadata) */
-    uint64_t n_kernels;         /* kernel calls that the run consists of */
-    uint64_t step_bytes;        /* memory for what flows between ops, on all devices */
-    uint64_t ready_order_bytes; /* the same, had as many threads run ops in the order they become
-                                   ready, each in place where it can, without a plan; 0: so little
-                                   that it does not matter */
-    bool was_planned;           /* this run made its plan: the first of its kind */
+    uint64_t n_kernels;         /* kernel calls of the run */
+    uint64_t step_bytes;        /* memory for the tensors between ops, on all devices */
+    uint64_t ready_order_bytes; /* the same for a run without a memory plan: as many threads, which
+                                   run ops in the order they become ready, in place where possible;
+                                   0: too little to matter */
+    bool was_planned;           /* this run was the first of its kind and made the plan */
 };
 
 /*
- * A run that is stopped, by its time limit or a cancellation, does not wait for GPUs. What it has
- * queued there goes on, with memory of its own; the next run of the session begins behind it.
+ * A run that is stopped, by its time limit or a cancellation, does not wait for GPUs. The work that
+ * it has queued there continues and keeps its memory; the next run of the session starts after it.
  */
 struct allot_run_options {
     size_t size;                         /* sizeof(struct allot_run_options) */
-    uint64_t timeout_usec;               /* for all of the run, its plan included; 0: none */
+    uint64_t timeout_usec;               /* for the whole run, including its plan; 0: none */
     struct allot_cancel *cancel;         /* NULL: cannot be cancelled */
     struct allot_run_metadata *metadata; /* NULL: not wanted */
-    /* A trace of the run for Perfetto; NULL: none. Of a run that fails, or is stopped, it has what
-     * was done until then and the reason. A file that is there already is emptied at first. */
+    /* The file for a trace of the run, for Perfetto; NULL: none. If the run fails or is stopped,
+     * the trace has everything up to that point and the reason. An existing file is overwritten. */
     const char *trace_file;
 };
 
@@ -174,10 +212,34 @@ int allot_callable_run(struct allot_callable *callable, const struct allot_run_o
                        struct allot_tensor *const *feed_tensors, struct allot_tensor **ret_tensors,
                        struct allot_error *err);
 
-/* To stop runs from another thread: those that have it in their options, now and later. */
+/* Stops runs from another thread: all that have it in their options, now and later. */
 int allot_cancel_new(struct allot_cancel **ret, struct allot_error *err);
 void allot_cancel_now(struct allot_cancel *cancel);
 struct allot_cancel *allot_cancel_free(struct allot_cancel *cancel); /* no run may have it */
+
+/*
+ * What a session with ALLOT_PLACER_DYNAMIC and these options (NULL: all defaults) would need for
+ * this run: without a session, and without taking a lease or memory of a GPU. The arguments are
+ * those of allot_session_run(); of tensors that are fed, only shapes count, unless other shapes
+ * depend on their values. The plan chooses among the GPUs that `visible_devices` leaves and that
+ * the daemon would lease now, each with at most `memory_limit`. `ret->size` must be set. Give the
+ * answer to allot_session_new() as `needs`. A run whose shapes depend on data is planned up to
+ * there. -ENOMEM: no plan fits, and the message says which GPU lacks how many bytes.
+ */
+int allot_session_plan(struct allot_needs *ret, struct allot_graph *graph,
+                       const struct allot_session_options *options,
+                       const struct allot_output *feeds, struct allot_tensor *const *feed_tensors,
+                       size_t n_feeds, const struct allot_output *fetches, size_t n_fetches,
+                       struct allot_node *const *targets, size_t n_targets,
+                       struct allot_error *err);
+
+/*
+ * The last plan of a session with ALLOT_PLACER_DYNAMIC: a line for each op, in the order in which
+ * they start, with its device and why; then the step that is expected, copies between devices, and
+ * memory. The caller frees the text. -ENODATA: nothing was planned yet; -EOPNOTSUPP: another
+ * placer.
+ */
+int allot_session_explain(struct allot_session *session, char **ret, struct allot_error *err);
 
 /* The devices of a session, in order. */
 struct allot_device {
@@ -186,7 +248,7 @@ struct allot_device {
     uint64_t memory_limit; /* bytes */
     char description[256]; /* "device: 0, name: …, pci bus id: …" */
 };
-/* How many there are; at most `n` of them are written to `ret`. */
+/* Returns how many there are; writes at most `n` of them to `ret`. */
 size_t allot_session_devices(const struct allot_session *session, struct allot_device *ret,
                              size_t n);
 

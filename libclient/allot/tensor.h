@@ -2,7 +2,7 @@
 #ifndef ALLOT_TENSOR_H
 #define ALLOT_TENSOR_H
 /*
- * Tensors: numbers of one type in up to eight dimensions, in one piece, the last dimension fastest.
+ * Tensors: numbers of one type in up to eight dimensions, contiguous, the last dimension fastest.
  *
  *     float numbers[] = { 1, 2, 3, 4, 5, 6 };
  *     int64_t dims[] = { 2, 3 };
@@ -12,10 +12,10 @@
  *     …
  *     allot_tensor_unref(tensor);
  *
- * A tensor is counted by its users: any thread may ref and unref it at any time. Its type and shape
- * never change. Its only holder may write its contents; threads that share it and write must
- * agree among themselves. Functions return 0 or -errno, with a sentence in `err` (NULL: not
- * wanted):
+ * Tensors are reference-counted: any thread may ref and unref one at any time. The type and shape
+ * never change. The holder of the only reference may write the contents; threads that share a
+ * tensor and write to it must synchronise among themselves. Functions return 0 or -errno, with a
+ * message in `err` (NULL: not wanted):
  *
  *     -EINVAL   no such type or shape            -ERANGE   not within the tensor
  *     -ENOMEM   no host memory                   -EOVERFLOW  more bytes than can be counted
@@ -30,7 +30,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-/* Numbers stand in files: they never change. */
+/* Files contain these numbers: they never change. */
 enum allot_dtype {
     ALLOT_F16 = 1,
     ALLOT_BF16 = 2,
@@ -54,21 +54,22 @@ struct allot_tensor;
 /* A tensor of zeros. A rank of 0 is a single number. */
 int allot_tensor_new(struct allot_tensor **ret, enum allot_dtype dtype, int rank,
                      const int64_t *dims, struct allot_error *err);
-/* A tensor with a copy of `data`, which is dense and as long as the shape says. */
+/* A tensor with a copy of `data`, which is contiguous and has as many elements as the shape says.
+ */
 int allot_tensor_copy_of(struct allot_tensor **ret, enum allot_dtype dtype, int rank,
                          const int64_t *dims, const void *data, struct allot_error *err);
 
 /*
- * A tensor over memory of yours, without a copy. `release` is called with `userdata` when the last
- * user is gone, by the thread that is; NULL: the memory is borrowed and must outlive all users. It
- * must be aligned to the element type. Where this fails, `release` is not called.
+ * A tensor over the caller's memory, without a copy. The thread that drops the last reference calls
+ * `release` with `userdata`; NULL: the memory is borrowed and must outlive all references. The
+ * memory must be aligned for the element type. If this fails, it does not call `release`.
  */
 typedef void (*allot_tensor_release_fn)(void *data, void *userdata);
 int allot_tensor_over(struct allot_tensor **ret, enum allot_dtype dtype, int rank,
                       const int64_t *dims, void *data, allot_tensor_release_fn release,
                       void *userdata, struct allot_error *err);
 
-/* Views: other tensors over the same numbers, which live as long as one of them does. */
+/* Views: other tensors over the same numbers, which live as long as any of these tensors. */
 int allot_tensor_reshape(struct allot_tensor **ret, struct allot_tensor *tensor, int rank,
                          const int64_t *dims, struct allot_error *err); /* one dim may be -1 */
 int allot_tensor_slice(struct allot_tensor **ret, struct allot_tensor *tensor, int64_t begin,
@@ -82,23 +83,24 @@ int allot_tensor_rank(const struct allot_tensor *tensor);
 int64_t allot_tensor_dim(const struct allot_tensor *tensor, int i); /* -1: no such dimension */
 int64_t allot_tensor_count(const struct allot_tensor *tensor);      /* elements */
 size_t allot_tensor_bytes(const struct allot_tensor *tensor);
-void *allot_tensor_data(struct allot_tensor *tensor); /* aligned to 64 bytes if it was made here */
+void *allot_tensor_data(
+    struct allot_tensor *tensor); /* aligned to 64 bytes if liballot allocated it */
 
 /* Bytes of an element; 0: no such type. Its name: "f32". */
 size_t allot_dtype_bytes(enum allot_dtype dtype);
 const char *allot_dtype_name(enum allot_dtype dtype);
 
 /*
- * The numbers for people, as NumPy prints them: [[22 28] [49 64]]. At most `size` bytes with the
- * NUL are written, long tensors are shortened by "..."; returns `text`.
+ * The numbers as text for people, as NumPy prints them: [[22 28] [49 64]]. Writes at most `size`
+ * bytes, including the NUL, and shortens long tensors with "..."; returns `text`.
  */
 const char *allot_tensor_format(const struct allot_tensor *tensor, char *text, size_t size);
 
 /*
- * DLPack, both ways and without copies. `managed` is a `DLManagedTensor *`, whose deleter must be
- * called by the new owner: allot_tensor_from_dlpack() does so when the tensor is gone.
- * -ENOTSUP for memory that is not the host's, for strides that are not dense, for types that there
- * are not here; `managed` then stays yours.
+ * DLPack, both ways and without copies. `managed` is a `DLManagedTensor *`, and its new owner must
+ * call its deleter: allot_tensor_from_dlpack() does so when the tensor is freed. -ENOTSUP for
+ * memory that is not on the host, for strides that are not contiguous, and for types that liballot
+ * does not have; `managed` then stays the caller's.
  */
 int allot_tensor_to_dlpack(struct allot_tensor *tensor, void **ret_managed,
                            struct allot_error *err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Builder: a node in the making, for callers that name the op. All arguments are copied, so that
- * the caller need not keep them; the first error is kept for allot_op_finish().
+ * Builder: builds a node for callers that name the op. It copies all arguments, so the caller need
+ * not keep them, and keeps the first error for allot_op_finish().
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ struct allot_op {
     size_t n_inputs, inputs_size;
     struct build_attr attrs[OPDEF_ATTRS_MAX]; /* names and values owned */
     size_t n_attrs;
-    struct scope_list controls, colocate;
+    struct scope_ids controls, colocate;
     struct allot_error failure; /* the first; code 0: none */
 };
 
@@ -34,8 +34,8 @@ void allot_op_cancel(struct allot_op *op) {
     free(op->name);
     free(op->device);
     free(op->inputs);
-    scope_list_done(&op->controls);
-    scope_list_done(&op->colocate);
+    scope_ids_done(&op->controls);
+    scope_ids_done(&op->colocate);
     free(op);
 }
 
@@ -46,7 +46,7 @@ void allot_op_cancel(struct allot_op *op) {
     } while (0)
 
 static void no_memory(struct allot_op *op) {
-    fail(op, -ENOMEM, "no memory for a node");
+    fail(op, -ENOMEM, "no host memory for a node");
 }
 
 struct allot_op *allot_op_begin(struct allot_graph *graph, const char *name_of_op,
@@ -90,7 +90,10 @@ void allot_op_inputs(struct allot_op *op, const struct allot_output *inputs, siz
         const struct node *node = handle_node(inputs[i].node);
 
         if (!node)
-            fail(op, -EINVAL, "input %zu of a node of op %s failed before", op->n_inputs, op->op);
+            fail(op, -EINVAL,
+                 "input %zu of a node of op %s comes from a node that could not be added: see the "
+                 "earlier error",
+                 op->n_inputs, op->op);
         else if (node->graph != op->graph)
             fail(op, -EINVAL, "'%s:%d' is an output of another graph", node->name, inputs[i].index);
         op->inputs[op->n_inputs++] = handle_edge(inputs[i]);
@@ -176,12 +179,12 @@ void allot_op_device(struct allot_op *op, const char *device) {
         no_memory(op);
 }
 
-static void join(struct allot_op *op, struct scope_list *list, const struct allot_node *node) {
+static void join(struct allot_op *op, struct scope_ids *list, const struct allot_node *node) {
     if (!node)
         fail(op, -EINVAL, "a node that op %s is tied to failed before", op->op);
     else if (handle_node(node)->graph != op->graph)
         fail(op, -EINVAL, "'%s' is a node of another graph", handle_node(node)->name);
-    else if (scope_list_add(list, handle_node(node)->id) < 0)
+    else if (scope_ids_add(list, handle_node(node)->id) < 0)
         no_memory(op);
 }
 
@@ -201,7 +204,7 @@ int allot_op_finish(struct allot_op *op, struct allot_node **ret, struct allot_e
     int r;
 
     if (!op)
-        return error_set(err, -ENOMEM, "no memory for a node");
+        return error_set(err, -ENOMEM, "no host memory for a node");
     if (op->failure.code) {
         r = error_set(err, op->failure.code, "%s", op->failure.text);
         allot_op_cancel(op);

@@ -114,7 +114,7 @@ int allot_shapes_fail(struct allot_shapes *shapes, const char *format, ...) {
 
 int allot_shapes_as_input(struct allot_shapes *shapes, void *userdata) {
     if (allot_shapes_n_inputs(shapes) == 0)
-        return allot_shapes_fail(shapes, "there is no input to be as");
+        return allot_shapes_fail(shapes, "there is no input whose shape it could have");
     for (size_t i = 0; i < shapes->inner->n_outputs; i++)
         shapes->inner->outputs[i] = shapes->inner->inputs[0];
     return 0;
@@ -122,7 +122,7 @@ int allot_shapes_as_input(struct allot_shapes *shapes, void *userdata) {
 
 /* ---- Computing ------------------------------------------------------------------------------- */
 
-/* Kept by the plan: all of a call but the addresses. */
+/* A call as the plan keeps it: everything except the addresses. */
 struct prepared {
     const struct custom *custom;
     const struct node *node;
@@ -156,7 +156,7 @@ static int custom_run(const struct kernel_run *run) {
     if (n > ELEMENTSOF(few))
         arrays = malloc(n * sizeof(arrays[0]));
     if (!arrays)
-        return kernel_fail(-ENOMEM, "no memory to call %s", prepared->custom->name);
+        return kernel_fail(-ENOMEM, "no host memory to call %s", prepared->custom->name);
     for (uint32_t i = 0; i < n; i++)
         describe(&arrays[i], &prepared->values[i],
                  i < n_inputs ? run->inputs[i] : run->outputs[i - n_inputs]);
@@ -218,7 +218,7 @@ static int custom_prepare(struct kernel_plan *plan, struct allot_error *err) {
     struct prepared *prepared = calloc(1, sizeof(*prepared) + n * sizeof(prepared->values[0]));
 
     if (!prepared)
-        return error_set(err, -ENOMEM, "no memory for op %s", plan->node->op->name);
+        return error_set(err, -ENOMEM, "no host memory for op %s", plan->node->op->name);
     prepared->custom = custom_of(plan->node);
     prepared->node = plan->node;
     prepared->n_inputs = plan->n_inputs;
@@ -271,8 +271,8 @@ int allot_call_fail(const struct allot_call *call, const char *format, ...) {
 
 /* ---- Gradients ------------------------------------------------------------------------------- */
 
-/* The user builds with helpers, which keep their first error in the graph: it is taken from there,
- * and what was there before is put back. */
+/* The user's function builds with helpers, which keep their first error in the graph. Take that
+ * error from there, and put back the one that was there before. */
 static int custom_gradient(struct graph_gradient *gradient, struct allot_error *err) {
     const struct custom *custom = custom_of(gradient->node);
     struct allot_graph *graph = gradient->graph;
@@ -283,7 +283,7 @@ static int custom_gradient(struct graph_gradient *gradient, struct allot_error *
     int r;
 
     if (!outputs)
-        return error_set(err, -ENOMEM, "no memory for a gradient");
+        return error_set(err, -ENOMEM, "no host memory for a gradient");
     inputs = outputs + n_out;
     for (uint32_t i = 0; i < n_out; i++)
         outputs[i] = handle_output(graph, gradient->outputs_grad[i]);
@@ -306,8 +306,8 @@ static int custom_gradient(struct graph_gradient *gradient, struct allot_error *
 
 /* ---- Registering ----------------------------------------------------------------------------- */
 
-/* Into both tables, whose rows are never removed: the kernel first, which is not found without the
- * op. */
+/* Add rows to both tables, which never lose rows. The kernel goes first: without the op no lookup
+ * finds it. */
 static int add(const struct custom *custom, struct allot_error *err) {
     const struct opdef_row row = {
         .name = custom->name,
@@ -323,7 +323,7 @@ static int add(const struct custom *custom, struct allot_error *err) {
     return r < 0 ? r : opdef_register(&row, err);
 }
 
-/* Under the lock. One that is there without an op was left by an attempt that ran out of memory. */
+/* Under the lock. A kernel without an op is left from an attempt that ran out of memory. */
 static int enter(const struct allot_op_options *options, struct allot_error *err) {
     struct custom *custom = map_find_text(&customs, options->name);
     int r;
@@ -342,7 +342,7 @@ static int enter(const struct allot_op_options *options, struct allot_error *err
         }
         if (!custom || map_put_text(&customs, custom->name, custom) < 0) {
             free(custom);
-            return error_set(err, -ENOMEM, "no memory for op %s", options->name);
+            return error_set(err, -ENOMEM, "no host memory for op %s", options->name);
         }
     }
     free((char *)custom->code.ptx);
@@ -352,7 +352,7 @@ static int enter(const struct allot_op_options *options, struct allot_error *err
     custom->options.ptx = custom->code.ptx;
     custom->options.ptx_entry = options->ptx ? strdup(options->ptx_entry) : NULL;
     if (options->ptx && (!custom->code.ptx || !custom->options.ptx_entry))
-        return error_set(err, -ENOMEM, "no memory for op %s", options->name);
+        return error_set(err, -ENOMEM, "no host memory for op %s", options->name);
     r = add(custom, err);
     custom->options.name = custom->name;
     custom->options.signature = NULL; /* the caller's */
@@ -381,7 +381,7 @@ int allot_op_register(const struct allot_op_options *options, struct allot_error
                          BLOCK_THREADS_MAX, own.block_threads);
     if (own.block_threads == 0)
         own.block_threads = BLOCK_THREADS;
-    /* Checked before anything is kept: rows stay for ever. */
+    /* Check everything before adding rows: they stay for ever. */
     r = signature_parse(&op, own.name, own.signature, err);
     if (r < 0)
         return r;

@@ -3,6 +3,7 @@
 #include "libclient/allot/graph.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,9 @@
 #include "libclient/graph/file.h"
 #include "libclient/graph/scope.h"
 #include "libclient/ops/ops.h"
+
+/* An hour: what takes longer is no op. */
+#define HINT_USEC_MAX 3.6e9
 
 int handle_fail(struct allot_graph *graph, const struct allot_error *err) {
     if (!graph) /* no caller could ask for it */
@@ -57,7 +61,7 @@ int allot_graph_new(struct allot_graph **ret, struct allot_error *err) {
     if (r < 0)
         return r;
     r = graph_new(ret);
-    return r < 0 ? error_set(err, r, "no memory for a graph") : 0;
+    return r < 0 ? error_set(err, r, "no host memory for a graph") : 0;
 }
 
 struct allot_graph *allot_graph_ref(struct allot_graph *graph) {
@@ -124,7 +128,7 @@ int allot_graph_find(const struct allot_graph *graph, const char *name, struct a
         r = error_null(err, name ? "place for an output" : "name of a node");
     if (r < 0)
         return r;
-    /* A node without outputs is found by its bare name all the same. */
+    /* The bare name also finds a node without outputs. */
     node = graph_find(graph, name);
     if (node) {
         *ret = (struct allot_output){ handle_of(node), 0 };
@@ -198,7 +202,7 @@ bool allot_output_is_variable(struct allot_output output) {
 
 /* ---- Scopes ---------------------------------------------------------------------------------- */
 
-/* A push that failed still pushes, so that its pop has something to take. */
+/* A push that fails still pushes an entry, because the caller will pop it. */
 static int pushed(struct allot_graph *graph, int r, const struct allot_error *err,
                   enum scope_about about) {
     if (r == 0)
@@ -212,6 +216,8 @@ static int pushed(struct allot_graph *graph, int r, const struct allot_error *er
         scope_push_colocate(graph, UINT32_MAX, NULL);
     else if (about == SCOPE_ABOUT_NAME)
         scope_push_name(graph, "failed", NULL);
+    else if (about == SCOPE_ABOUT_HINT)
+        scope_push_hint(graph, 0, NULL, false, NULL);
     return r;
 }
 
@@ -252,7 +258,7 @@ int allot_control_push(struct allot_graph *graph, struct allot_node *const *node
         return pushed(graph, error_null(&err, "array of nodes"), &err, SCOPE_ABOUT_CONTROL);
     ids = calloc(n + 1, sizeof(ids[0]));
     if (!ids)
-        return pushed(graph, error_set(&err, -ENOMEM, "no memory for a scope"), &err,
+        return pushed(graph, error_set(&err, -ENOMEM, "no host memory for a scope"), &err,
                       SCOPE_ABOUT_CONTROL);
     for (size_t i = 0; r == 0 && i < n; i++)
         if (nodes[i]) { /* one that failed has its error in the graph */
@@ -289,7 +295,8 @@ int allot_name_push(struct allot_graph *graph, const char *name) {
 }
 
 static void pop(struct allot_graph *graph, enum scope_about about) {
-    static const char *const names[] = { "none", "a device", "a control", "a colocate", "a name" };
+    static const char *const names[] = { "none",       "a device", "a control",
+                                         "a colocate", "a name",   "a hint" };
     enum scope_about innermost;
     struct allot_error err;
 
@@ -303,6 +310,41 @@ static void pop(struct allot_graph *graph, enum scope_about about) {
     error_set(&err, -EINVAL, "%s scope cannot be popped: the innermost is %s", names[about],
               innermost == SCOPE_ABOUT_NONE ? "none" : names[innermost]);
     handle_fail(graph, &err);
+}
+
+/* Fields that the caller's header does not have yet are as in a new hint. */
+static int hint_take(struct allot_hint *ret, const struct allot_hint *given,
+                     struct allot_error *err) {
+    *ret = allot_hint_init();
+    if (!given)
+        return error_null(err, "hint");
+    if (given->size < sizeof(size_t) || given->size > sizeof(*ret))
+        return error_set(err, -EINVAL,
+                         "a hint has the wrong size, %zu bytes: set it with its initialiser, and "
+                         "compile with the headers of this library",
+                         given->size);
+    memcpy(ret, given, given->size);
+    if (!isfinite(ret->cost_usec) || ret->cost_usec < 0 || ret->cost_usec > HINT_USEC_MAX)
+        return error_set(err, -EINVAL, "a hint has the cost of %g us: 0 to %g are possible",
+                         ret->cost_usec, HINT_USEC_MAX);
+    return 0;
+}
+
+int allot_hint_push(struct allot_graph *graph, const struct allot_hint *given) {
+    struct allot_error err = { 0 };
+    struct allot_hint hint;
+    int r = check(graph);
+
+    if (r < 0)
+        return r;
+    r = hint_take(&hint, given, &err);
+    if (r == 0)
+        r = scope_push_hint(graph, hint.cost_usec, hint.prefer, hint.keep_together, &err);
+    return pushed(graph, r, &err, SCOPE_ABOUT_HINT);
+}
+
+void allot_hint_pop(struct allot_graph *graph) {
+    pop(graph, SCOPE_ABOUT_HINT);
 }
 
 void allot_device_pop(struct allot_graph *graph) {

@@ -30,9 +30,9 @@ static inline struct allot_output handle_output(const struct allot_graph *graph,
 
 /* -EINVAL: there is no graph. */
 int handle_check(const struct allot_graph *graph, struct allot_error *err);
-/* Keep `err` as the graph's failure, unless there is one already; where there is no graph (NULL) it
- * goes to the log. Returns err->code. */
+/* Keep `err` as the graph's error, unless it has one already; without a graph (NULL) log it.
+ * Returns err->code. */
 int handle_fail(struct allot_graph *graph, const struct allot_error *err);
-/* The graph of the first output that has a node; NULL: none has. -EINVAL in the graph's failure if
- * they are of different graphs, then NULL too. */
+/* The graph of the first output that has a node; NULL: none has. Outputs of different graphs: NULL,
+ * and that graph keeps the error -EINVAL. */
 struct allot_graph *handle_graph(const struct allot_output *outputs, size_t n);

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Immediate mode: a kind of call (op, attributes, types, device) is a graph of one node with a
- * session of its own, in which the inputs are fed; the session's plans are then kinds of shapes.
- * Kinds are found by a hash of what defines them, and the longest unused are dropped. So a kind
- * that cannot be placed leaves nothing behind, and threads that do different things share only the
- * table.
+ * Immediate mode: each kind of call (op, attributes, types, device) has a graph of one node and a
+ * session of its own, which feeds the inputs and has one plan for each set of shapes. A hash table
+ * finds the kinds, and drops the least recently used. A kind that cannot be placed leaves nothing
+ * behind, and threads that make different calls share only the table.
  *
  * Inputs that determine shapes (those called `shape`, and all of Range) are constants of the graph,
- * and their numbers belong to the kind: a kind has one plan for the shapes of the others.
+ * and their numbers are part of the kind.
  */
 #include "libclient/allot/now.h"
 
@@ -27,13 +26,13 @@
 #include "libclient/core/tensor.h"
 #include "libclient/device/device.h"
 #include "libclient/exec/engine/engine.h"
-#include "libclient/exec/plan/plan_build.h"
+#include "libclient/exec/engine/plan_lookup.h"
 #include "libclient/graph/build.h"
 #include "libclient/ops/ops.h"
 
 enum { KINDS_MAX = 128, BUCKETS = 256, FEW = 16 };
 
-struct call {
+struct now_call {
     const char *op, *device; /* device "": anywhere */
     struct allot_tensor *const *inputs;
     size_t n_inputs, n_ret;
@@ -42,9 +41,9 @@ struct call {
     bool is_soft;
 };
 
-struct kind {
-    struct list link;  /* of table.recent; the one used last comes last */
-    struct kind *next; /* of those in the same bucket */
+struct now_kind {
+    struct list link;      /* of table.recent; the one used last comes last */
+    struct now_kind *next; /* of those in the same bucket */
     uint64_t hash;
     unsigned n_users;
     bool is_out; /* of the table: its last user frees it */
@@ -63,7 +62,7 @@ struct kind {
 
 static struct {
     pthread_mutex_t lock;
-    struct kind *buckets[BUCKETS]; /* by hash */
+    struct now_kind *buckets[BUCKETS]; /* by hash */
     struct list recent;
     size_t n;
 } table = { .lock = PTHREAD_MUTEX_INITIALIZER, .recent = { &table.recent, &table.recent } };
@@ -106,7 +105,7 @@ static uint64_t mix_attr(uint64_t hash, const struct attr *value) {
     }
 }
 
-static uint64_t hash_of(const struct call *call, const struct opdef *op) {
+static uint64_t hash_of(const struct now_call *call, const struct opdef *op) {
     uint64_t hash = mix_text(0xcbf29ce484222325, call->op);
 
     hash = mix_text(hash, call->device);
@@ -129,7 +128,7 @@ static bool tensors_equal(const struct allot_tensor *a, const struct allot_tenso
            memcmp(tensor_data(a), tensor_data(b), a->bytes) == 0;
 }
 
-static bool is_of_kind(const struct kind *kind, const struct call *call) {
+static bool is_of_kind(const struct now_kind *kind, const struct now_call *call) {
     if (strcmp(kind->op, call->op) != 0 || strcmp(kind->device, call->device) != 0 ||
         kind->n_inputs != call->n_inputs || kind->n_ret != call->n_ret ||
         kind->n_attrs != call->n_attrs || kind->is_soft != call->is_soft)
@@ -145,7 +144,7 @@ static bool is_of_kind(const struct kind *kind, const struct call *call) {
     return true;
 }
 
-static struct kind *kind_free(struct kind *kind) {
+static struct now_kind *kind_free(struct now_kind *kind) {
     if (!kind)
         return NULL;
     allot_callable_free(kind->callable);
@@ -165,11 +164,11 @@ static struct kind *kind_free(struct kind *kind) {
     free(kind);
     return NULL;
 }
-DEFINE_FREEP(struct kind, kind_freep, kind_free)
+DEFINE_FREEP(struct now_kind, kind_freep, kind_free)
 
 /* ---- Making a kind --------------------------------------------------------------------------- */
 
-static int copy_call(struct kind *kind, const struct call *call, const struct opdef *op,
+static int copy_call(struct now_kind *kind, const struct now_call *call, const struct opdef *op,
                      struct allot_error *err) {
     kind->op = strdup(call->op);
     kind->device = strdup(call->device);
@@ -205,9 +204,9 @@ static int copy_call(struct kind *kind, const struct call *call, const struct op
     return 0;
 }
 
-/* The node, with what comes in before it; the inputs that are fed. */
-static int build(struct kind *kind, struct allot_output *feeds, size_t *ret_n_feeds, uint32_t *ret,
-                 struct allot_error *err) {
+/* Build the node and its inputs; returns the inputs that the session feeds. */
+static int build(struct now_kind *kind, struct allot_output *feeds, size_t *ret_n_feeds,
+                 uint32_t *ret, struct allot_error *err) {
     cleanup(freep) struct edge *edges = calloc(kind->n_inputs + 1, sizeof(*edges));
     struct build_node request = {
         .op = kind->op,
@@ -233,7 +232,7 @@ static int build(struct kind *kind, struct allot_output *feeds, size_t *ret_n_fe
     return r < 0 ? r : build_add(kind->graph, &request, ret, err);
 }
 
-static int make_session(struct kind *kind, struct allot_error *err) {
+static int make_session(struct now_kind *kind, struct allot_error *err) {
     struct allot_session_options options = ALLOT_SESSION_OPTIONS_INIT;
     cleanup(freep) char *text = NULL;
     int r = config_fill(&options, &text, err);
@@ -247,16 +246,16 @@ static int make_session(struct kind *kind, struct allot_error *err) {
     return session_make(&kind->session, kind->graph, &options, err);
 }
 
-static int place(struct kind *kind, uint32_t node, struct allot_error *err) {
+static int place(struct now_kind *kind, uint32_t node, struct allot_error *err) {
     struct device *device;
-    int r = plan_build_place(kind->session->engine, node, &device, err);
+    int r = plan_lookup_place(kind->session->engine, node, &device, err);
 
     if (r == 0)
         kind->where = device->name;
     return r;
 }
 
-static int make_callable(struct kind *kind, const struct allot_output *feeds, size_t n_feeds,
+static int make_callable(struct now_kind *kind, const struct allot_output *feeds, size_t n_feeds,
                          uint32_t id, struct allot_error *err) {
     const struct node *node = graph_node(kind->graph, id);
     cleanup(freep) struct allot_output *fetches = calloc(kind->n_ret + 1, sizeof(*fetches));
@@ -265,18 +264,18 @@ static int make_callable(struct kind *kind, const struct allot_output *feeds, si
     if (!fetches)
         return error_set(err, -ENOMEM, "no host memory for op %s", kind->op);
     if (kind->n_ret > node->n_outputs)
-        return error_set(err, -EINVAL, "%zu outputs of op %s, which has %u", kind->n_ret, kind->op,
-                         node->n_outputs);
+        return error_set(err, -EINVAL, "%zu outputs were requested from op %s, which has %u",
+                         kind->n_ret, kind->op, node->n_outputs);
     for (size_t i = 0; i < kind->n_ret; i++)
         fetches[i] = (struct allot_output){ target, (int)i };
     return allot_callable_new(&kind->callable, kind->session, feeds, n_feeds, fetches, kind->n_ret,
                               &target, 1, err);
 }
 
-static int kind_new(struct kind **ret, const struct call *call, const struct opdef *op,
+static int kind_new(struct now_kind **ret, const struct now_call *call, const struct opdef *op,
                     struct allot_error *err) {
     cleanup(freep) struct allot_output *feeds = calloc(call->n_inputs + 1, sizeof(*feeds));
-    cleanup(kind_freep) struct kind *kind = calloc(1, sizeof(*kind));
+    cleanup(kind_freep) struct now_kind *kind = calloc(1, sizeof(*kind));
     size_t n_feeds = 0;
     uint32_t node = 0;
     int r;
@@ -303,13 +302,13 @@ static int kind_new(struct kind **ret, const struct call *call, const struct opd
 
 /* ---- The table ------------------------------------------------------------------------------- */
 
-static struct kind **bucket_of(uint64_t hash) {
+static struct now_kind **bucket_of(uint64_t hash) {
     return &table.buckets[(hash ^ hash >> 32) % BUCKETS];
 }
 
 /* With the lock held. Remove it from the table; true: it is unused, and the caller frees it. */
-static bool drop(struct kind *kind) {
-    struct kind **at = bucket_of(kind->hash);
+static bool drop(struct now_kind *kind) {
+    struct now_kind **at = bucket_of(kind->hash);
 
     while (*at != kind)
         at = &(*at)->next;
@@ -326,22 +325,22 @@ void allot_now_clear(void) {
     list_init(&idle);
     pthread_mutex_lock(&table.lock);
     while (!list_is_empty(&table.recent)) {
-        struct kind *kind = list_entry(table.recent.next, struct kind, link);
+        struct now_kind *kind = list_entry(table.recent.next, struct now_kind, link);
 
         if (drop(kind))
             list_append(&idle, &kind->link);
     }
     pthread_mutex_unlock(&table.lock);
     while (!list_is_empty(&idle)) {
-        struct kind *kind = list_entry(idle.next, struct kind, link);
+        struct now_kind *kind = list_entry(idle.next, struct now_kind, link);
 
         list_remove(&kind->link);
         kind_free(kind);
     }
 }
 
-static struct kind *find(const struct call *call, uint64_t hash) {
-    struct kind *kind;
+static struct now_kind *find(const struct now_call *call, uint64_t hash) {
+    struct now_kind *kind;
 
     pthread_mutex_lock(&table.lock);
     kind = *bucket_of(hash);
@@ -356,9 +355,9 @@ static struct kind *find(const struct call *call, uint64_t hash) {
     return kind;
 }
 
-/* Keep a new kind. Where another thread has made the same meanwhile there are two for a while. */
-static void keep(struct kind *kind, uint64_t hash) {
-    struct kind *oldest = NULL;
+/* Keep a new kind. If another thread has made the same one meanwhile, there are two for a while. */
+static void keep(struct now_kind *kind, uint64_t hash) {
+    struct now_kind *oldest = NULL;
 
     pthread_mutex_lock(&table.lock);
     kind->hash = hash;
@@ -366,7 +365,7 @@ static void keep(struct kind *kind, uint64_t hash) {
     *bucket_of(hash) = kind;
     list_append(&table.recent, &kind->link);
     if (++table.n > KINDS_MAX) {
-        oldest = list_entry(table.recent.next, struct kind, link);
+        oldest = list_entry(table.recent.next, struct now_kind, link);
         if (!drop(oldest))
             oldest = NULL;
     }
@@ -374,7 +373,7 @@ static void keep(struct kind *kind, uint64_t hash) {
     kind_free(oldest);
 }
 
-static void release(struct kind *kind) {
+static void release(struct now_kind *kind) {
     bool is_last;
 
     pthread_mutex_lock(&table.lock);
@@ -386,8 +385,8 @@ static void release(struct kind *kind) {
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
-static int run_kind(const struct kind *kind, const struct call *call, struct allot_tensor **ret,
-                    struct allot_error *err) {
+static int run_kind(const struct now_kind *kind, const struct now_call *call,
+                    struct allot_tensor **ret, struct allot_error *err) {
     struct allot_tensor *few[FEW], **feeds = few;
     cleanup(freep) struct allot_tensor **many = NULL;
     size_t n = 0;
@@ -402,10 +401,10 @@ static int run_kind(const struct kind *kind, const struct call *call, struct all
     return allot_callable_run(kind->callable, NULL, feeds, ret, err);
 }
 
-static int run_once(const struct call *call, const struct opdef *op, struct allot_tensor **ret,
+static int run_once(const struct now_call *call, const struct opdef *op, struct allot_tensor **ret,
                     struct allot_error *err) {
     uint64_t hash = hash_of(call, op);
-    struct kind *kind = find(call, hash);
+    struct now_kind *kind = find(call, hash);
     int r;
 
     if (!kind) {
@@ -419,7 +418,7 @@ static int run_once(const struct call *call, const struct opdef *op, struct allo
     return r;
 }
 
-static int run(const struct call *call, struct allot_tensor **ret, struct allot_error *err) {
+static int run(const struct now_call *call, struct allot_tensor **ret, struct allot_error *err) {
     const struct opdef *op;
     int r = ops_register_all(err);
 
@@ -437,11 +436,10 @@ static int run(const struct call *call, struct allot_tensor **ret, struct allot_
             return error_set(err, -EINVAL, "input %zu of op %s is not a tensor", i, call->op);
     for (size_t i = 0; i < op->n_inputs; i++)
         if (op->inputs[i].is_variable)
-            return error_set(err, -EINVAL, "op %s takes a variable: it is for graphs alone",
-                             call->op);
+            return error_set(err, -EINVAL, "op %s takes a variable: use it in a graph", call->op);
     r = run_once(call, op, ret, err);
     if (r == -ENOMEM) {
-        /* What other kinds of calls ran in is not needed as much as this. */
+        /* This call needs the memory more than the kept kinds do. */
         allot_now_clear();
         r = run_once(call, op, ret, err);
     }
@@ -450,7 +448,7 @@ static int run(const struct call *call, struct allot_tensor **ret, struct allot_
 
 int allot_now(const char *op, struct allot_tensor *const *inputs, size_t n_inputs,
               struct allot_tensor **ret, size_t n_ret, struct allot_error *err) {
-    const struct call call = {
+    const struct now_call call = {
         .op = op,
         .device = thread_device,
         .inputs = inputs,
@@ -592,7 +590,7 @@ void allot_now_attr_ints(struct allot_now_op *now, const char *name, const int64
 
 int allot_now_run(struct allot_now_op *now, struct allot_tensor **ret, size_t n_ret,
                   struct allot_error *err) {
-    struct call call = { .device = thread_device, .n_ret = n_ret, .is_soft = config_is_soft() };
+    struct now_call call = { .device = thread_device, .n_ret = n_ret, .is_soft = config_is_soft() };
     int r;
 
     if (!now)

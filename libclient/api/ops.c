@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The typed helpers of allot/ops.h that compute. Each is one node; they find the graph by their
- * inputs, and where an input has no node the error is in its graph already.
+ * The typed helpers of allot/ops.h that compute. Each makes one node in the graph of its inputs. If
+ * an input has no node, its graph already has the error.
  */
 #include "libclient/allot/ops.h"
 
@@ -14,8 +14,8 @@
 
 static const struct allot_output none = { NULL, 0 };
 
-/* How many helpers of this thread had no input that gave their graph: which of them a name was
- * meant for cannot be known, but it is not for the next one. */
+/* How many helpers on this thread had no input that tells their graph. A pending name may have been
+ * meant for one of them; the next helper must not use it. */
 static _Thread_local uint64_t n_lost;
 
 char *helper_name(struct allot_graph *graph) {
@@ -52,7 +52,9 @@ struct allot_output helper_node(struct allot_graph *graph, const char *name, con
         return none;
     }
     if (!graph && n_inputs == 0) { /* nor a graph to keep the error in */
-        error_set(&err, -EINVAL, "a node of op %s without inputs: no graph is known to add it to",
+        error_set(&err, -EINVAL,
+                  "a node of op %s has no inputs, so it is not known which graph to add it to: "
+                  "give it an input, or a graph",
                   op);
         handle_fail(NULL, &err);
     }
@@ -78,7 +80,7 @@ struct allot_output helper_node(struct allot_graph *graph, const char *name, con
     if (n_inputs && !handle_graph(inputs, n_inputs))
         return none;
     edges = malloc((n_inputs ? n_inputs : 1) * sizeof(edges[0]));
-    r = edges ? 0 : error_set(&err, -ENOMEM, "no memory for a node of op %s", op);
+    r = edges ? 0 : error_set(&err, -ENOMEM, "no host memory for a node of op %s", op);
     for (size_t i = 0; i < n_inputs && r == 0; i++)
         edges[i] = handle_edge(inputs[i]);
     request.inputs = edges;
@@ -103,7 +105,7 @@ void allot_name_next(struct allot_graph *graph, const char *name) {
     graph->named_by = &n_lost;
     graph->named_at = n_lost;
     if (name && !graph->next_name) {
-        error_set(&err, -ENOMEM, "no memory for a name");
+        error_set(&err, -ENOMEM, "no host memory for a name");
         handle_fail(graph, &err);
     }
 }
@@ -176,7 +178,7 @@ struct allot_output allot_cast(struct allot_output x, enum allot_dtype dtype) {
     return helper_with(NULL, NULL, "Cast", &x, 1, { "U", attr_dtype((enum dtype)dtype) });
 }
 
-/* Input and a shape beside it, in a Const of its own. */
+/* An op with an input and a shape; the shape becomes a Const node. */
 static struct allot_output with_shape(const char *op, struct allot_output x, int rank,
                                       const int64_t *dims) {
     struct allot_graph *graph = handle_graph(&x, 1);

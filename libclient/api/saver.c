@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Saver: a checkpoint is one run that fetches the variables, and a file. Restoring writes where the
- * variables lie, without a node in the graph: their values are the session's, as a run sees them.
+ * Saver: a checkpoint is one run that fetches the variables, and a file. Restoring adds no node to
+ * the graph: it writes directly to the session's variables, with the same locking as a run.
  */
 #include "libclient/allot/saver.h"
 
@@ -18,21 +18,30 @@
 #include "libclient/api/session.h"
 #include "libclient/core/safetensors.h"
 #include "libclient/core/tensor.h"
+#include "libclient/core/wait.h"
 #include "libclient/core/whole.h"
 #include "libclient/device/device.h"
 #include "libclient/device/gpu.h"
 #include "libclient/exec/engine/engine.h"
-#include "libclient/exec/plan/plan_build.h"
-#include "libclient/exec/memory/alloc.h"
+#include "libclient/exec/engine/plan_lookup.h"
 #include "libclient/exec/memory/memory_user.h"
 
 static int check(const struct allot_session *session, const char *path, struct allot_error *err) {
     return !session ? error_null(err, "session") : !path ? error_null(err, "path of a file") : 0;
 }
 
-/* The variables that are meant: those given, or all of the graph. To be freed. */
+/* The variable whose tensor of the file is this one's: the copies of a strategy have one. */
+static uint32_t original(const struct allot_graph *graph, uint32_t id) {
+    const struct graph_variable *variable = graph_variable(graph, id);
+
+    return !variable || variable->mirror_of == UINT32_MAX ? id : variable->mirror_of;
+}
+
+/* The variables of a call: those given, or all of the graph, with their copies if `has_mirrors`.
+ * The caller frees the array. */
 static int choose(const struct allot_session *session, const struct allot_output *given, size_t n,
-                  struct allot_output **ret, size_t *ret_n, struct allot_error *err) {
+                  bool has_mirrors, struct allot_output **ret, size_t *ret_n,
+                  struct allot_error *err) {
     const struct allot_graph *graph = session->engine->graph;
     uint32_t n_nodes = graph_n_nodes(graph);
     cleanup(freep) bool *is_chosen = NULL; /* by node */
@@ -41,7 +50,7 @@ static int choose(const struct allot_session *session, const struct allot_output
     if (n && !given)
         return error_null(err, "array of variables");
     is_chosen = calloc((size_t)n_nodes + 1, sizeof(*is_chosen));
-    chosen = calloc((n ? n : n_nodes) + 1, sizeof(*chosen));
+    chosen = calloc(n_nodes + n + 1, sizeof(*chosen));
     if (!chosen || !is_chosen) {
         free(chosen);
         return error_set(err, -ENOMEM, "no host memory for a checkpoint");
@@ -64,9 +73,13 @@ static int choose(const struct allot_session *session, const struct allot_output
         is_chosen[node->id] = true;
         chosen[(*ret_n)++] = given[i];
     }
-    for (uint32_t i = 0; n == 0 && i < n_nodes; i++)
-        if (graph_variable(graph, i))
+    for (uint32_t i = 0; i < n_nodes; i++) {
+        const bool is_mirror = original(graph, i) != i;
+
+        if (graph_variable(graph, i) && !is_chosen[i] &&
+            (is_mirror ? has_mirrors && (n == 0 || is_chosen[original(graph, i)]) : n == 0))
             chosen[(*ret_n)++] = handle_output(graph, (struct edge){ i, 0 });
+    }
     *ret = chosen;
     return 0;
 }
@@ -108,7 +121,7 @@ int allot_save(struct allot_session *session, const struct allot_output *given, 
     int r = check(session, path, err);
 
     if (r == 0)
-        r = choose(session, given, n, &variables, &n, err);
+        r = choose(session, given, n, false, &variables, &n, err);
     if (r < 0)
         return r;
     values = calloc(n + 1, sizeof(*values));
@@ -142,7 +155,8 @@ static int read_at(int fd, void *data, size_t n, uint64_t offset) {
     return 0;
 }
 
-/* The head of an open file, and where the data begins. Sentences without the path. */
+/* Read the head of an open file and find where the data begins. Error texts do not name the path.
+ */
 static int read_head(int fd, struct safetensors *ret, uint64_t *ret_data, struct allot_error *err) {
     cleanup(freep) char *head = NULL;
     uint64_t bytes = 0;
@@ -162,7 +176,7 @@ static int read_head(int fd, struct safetensors *ret, uint64_t *ret_data, struct
         return r;
     head = malloc(bytes + 1);
     if (!head)
-        return error_set(err, -ENOMEM, "no host memory for its head");
+        return error_set(err, -ENOMEM, "no host memory for its header");
     r = read_at(fd, head, bytes, 8);
     if (r < 0)
         return error_set(err, r, "%s", strerror(-r));
@@ -172,7 +186,8 @@ static int read_head(int fd, struct safetensors *ret, uint64_t *ret_data, struct
 
 static int check_entry(const struct safetensors *file, const struct node *node,
                        const struct safetensors_entry **ret, struct allot_error *err) {
-    const struct safetensors_entry *entry = safetensors_find(file, node->name);
+    const struct safetensors_entry *entry =
+        safetensors_find(file, graph_node(node->graph, original(node->graph, node->id))->name);
     const struct node_output *own = &node->outputs[0];
     char there[SHAPE_TEXT_SIZE], here[SHAPE_TEXT_SIZE];
 
@@ -190,7 +205,7 @@ static int check_entry(const struct safetensors *file, const struct node *node,
     return 0;
 }
 
-/* Bytes of a variable, behind all that may still use them. */
+/* Write the bytes of a variable, after all work that may still use them. */
 static int fill(const struct variable *variable, struct buffer *buffer, const void *data,
                 struct allot_error *err) {
     int r = device_await(variable->device, NULL, err);
@@ -198,14 +213,17 @@ static int fill(const struct variable *variable, struct buffer *buffer, const vo
     return r < 0 ? r : device_copy_in(variable->device, buffer->data, data, variable->bytes, err);
 }
 
-/* New bytes, which become the variable's when they are filled: others read and write the old ones
- * meanwhile. They are waited for as those of any run. */
+/* Fill new bytes and then make them the variable's: meanwhile runs read and write the old ones. The
+ * exchange waits for them as a run would. */
 static int put_anew(struct variable *variable, const void *data, struct allot_error *err) {
     struct memory_user nobodys = { 0 };
-    const struct alloc_wait wait = { .user = &nobodys };
+    struct wait wait = wait_begin(UINT64_MAX, NULL);
     struct buffer *fresh, *old;
-    int r = variable_fresh(variable, &wait, &fresh, err);
+    int r;
 
+    wait.user = &nobodys;
+    r = variable_fresh(variable, &wait, &fresh, err);
+    wait_end(&wait);
     if (r < 0)
         return r;
     r = fill(variable, fresh, data, err);
@@ -226,7 +244,7 @@ static int put(struct engine *engine, const struct node *node, const void *data,
     struct variable *variable;
     struct device *device;
     bool is_free;
-    int r = plan_build_place(engine, node->id, &device, err);
+    int r = plan_lookup_place(engine, node->id, &device, err);
 
     if (r < 0)
         return r;
@@ -244,7 +262,8 @@ static int put(struct engine *engine, const struct node *node, const void *data,
     r = put_anew(variable, data, err);
     if (r != -ENOMEM)
         return r;
-    /* There is no memory but its own, for which runs that use the variable wait then. */
+    /* There is no memory for new bytes: write into the variable's own, while runs that use it wait.
+     */
     pthread_mutex_lock(&variable->lock);
     if (!variable_lacks(variable, 0))
         r = fill(variable, variable->buffer, data, err);
@@ -284,7 +303,7 @@ int allot_restore(struct allot_session *session, const struct allot_output *give
     if (r == 0)
         r = engine_check(session->engine, err);
     if (r == 0)
-        r = choose(session, given, n, &variables, &n, err);
+        r = choose(session, given, n, true, &variables, &n, err);
     if (r < 0)
         return r;
     fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);

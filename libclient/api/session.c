@@ -14,7 +14,10 @@
 #include "libclient/api/config.h"
 #include "libclient/api/handle.h"
 #include "libclient/api/session.h"
+#include "libclient/core/spec.h"
 #include "libclient/device/device.h"
+#include "libclient/device/gpus.h"
+#include "libclient/exec/plan/explain.h"
 #include "libclient/exec/stop/cancel.h"
 #include "libclient/exec/engine/engine.h"
 #include "libclient/exec/engine/threads.h"
@@ -34,12 +37,13 @@ static int check_size(size_t size, size_t least, size_t most, const char *what,
                       struct allot_error *err) {
     if (size < least || size > most)
         return error_set(err, -EINVAL,
-                         "%s of %zu bytes: use its initialiser, and the headers of this library",
+                         "%s has the wrong size, %zu bytes: set it with its initialiser, and "
+                         "compile with the headers of this library",
                          what, size);
     return 0;
 }
 
-/* Fill `whole` from what the caller gave, of which the first `size` bytes are there. */
+/* Fill `whole` from the caller's struct, which has `size` bytes. */
 #define TAKE_OPTIONS(whole, given, what, err)                                                      \
     ({                                                                                             \
         int taken_ = 0;                                                                            \
@@ -63,6 +67,49 @@ static int permyriad_of(double fraction, uint32_t *ret, struct allot_error *err)
     return 0;
 }
 
+int session_options(struct allot_session_options *ret, const struct allot_session_options *given,
+                    struct allot_error *err) {
+    *ret = ALLOT_SESSION_OPTIONS_INIT;
+    return TAKE_OPTIONS(*ret, given, "session options", err);
+}
+
+/* What a lease is asked for where it is known to the byte. */
+struct exact_needs {
+    struct gpus_need needs[ALLOT_NEEDS_MAX];
+    char visible[ALLOT_NEEDS_MAX * (sizeof(((struct allot_need *)NULL)->device) + 1)];
+};
+
+static int take_needs(struct exact_needs *exact, const struct allot_needs *needs,
+                      struct engine_options *engine, struct allot_error *err) {
+    size_t n = 0;
+
+    if (needs->size != sizeof(*needs) || needs->n_gpus > ALLOT_NEEDS_MAX)
+        return error_set(err, -EINVAL,
+                         "the needs of a session are those that allot_session_plan() fills in");
+    engine->gpus.limit_bytes = 0;
+    engine->gpus.fraction_permyriad = 0;
+    engine->gpus.no_growth = false;
+    engine->gpus.n_gpus = (uint32_t)needs->n_gpus;
+    engine->no_gpu |= needs->n_gpus == 0;
+    for (size_t i = 0; i < needs->n_gpus; i++) {
+        const struct allot_need *need = &needs->gpus[i];
+        size_t length = strnlen(need->device, sizeof(need->device));
+
+        if (length == 0 || length == sizeof(need->device))
+            return error_set(err, -EINVAL, "need %zu of a session names no GPU", i);
+        exact->needs[i] = (struct gpus_need){ need->device, need->lease_bytes, need->tensor_bytes };
+        if (i > 0)
+            exact->visible[n++] = ',';
+        memcpy(exact->visible + n, need->device, length);
+        n += length;
+    }
+    exact->visible[n] = '\0';
+    engine->gpus.needs = exact->needs;
+    engine->gpus.n_needs = needs->n_gpus;
+    engine->gpus.visible_devices = exact->visible;
+    return 0;
+}
+
 int session_make(struct allot_session **ret, struct allot_graph *graph,
                  const struct allot_session_options *options, struct allot_error *err) {
     unsigned n_cpus = threads_of_machine();
@@ -83,15 +130,32 @@ int session_make(struct allot_session **ret, struct allot_graph *graph,
                   .no_wait = options->no_wait,
                   .wait_usec = options->wait_usec,
                   .visible_devices = options->visible_devices },
+        .is_dynamic = options->placer == ALLOT_PLACER_DYNAMIC,
+        .dynamic = { .budget = options->placer_budget,
+                     .is_stopped = options->placer_stop,
+                     .data = options->placer_userdata,
+                     .soft = options->allow_soft_placement,
+                     .log = options->log_device_placement },
     };
+    cleanup(freep) struct exact_needs *exact = NULL;
     int r = permyriad_of(options->memory_fraction, &engine.gpus.fraction_permyriad, err);
 
+    if (r == 0 && options->needs) {
+        exact = calloc(1, sizeof(*exact));
+        r = exact ? take_needs(exact, options->needs, &engine, err)
+                  : error_set(err, -ENOMEM, "no host memory for a session");
+    }
     if (r < 0)
         return r;
     session = calloc(1, sizeof(*session));
     if (!session)
         return error_set(err, -ENOMEM, "no host memory for a session");
     r = engine_new(&session->engine, graph, &engine, err);
+    if (r == 0 && exact) { /* only asked for once */
+        session->engine->options.gpus.needs = NULL;
+        session->engine->options.gpus.n_needs = 0;
+        session->engine->options.gpus.visible_devices = NULL;
+    }
     if (r < 0) {
         free(session);
         return r;
@@ -100,23 +164,61 @@ int session_make(struct allot_session **ret, struct allot_graph *graph,
     return 0;
 }
 
+/* How many GPUs the graph needs: one more than the highest number that a node asks for. 0: no node
+ * names one but the first, or there are fewer. */
+static uint32_t gpus_named(const struct allot_graph *graph,
+                           const struct allot_session_options *options) {
+    struct gpus_seen *seen = NULL;
+    size_t n_seen = 0;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < graph_n_nodes(graph); i++) {
+        struct spec spec;
+
+        if (graph_node(graph, i)->device[0] &&
+            spec_parse(&spec, graph_node(graph, i)->device) == 0 && spec.has_id && spec.has_type &&
+            strcmp(spec.type, DEVICE_GPU_TYPE) == 0)
+            n = MAX(n, (uint32_t)spec.id + 1);
+    }
+    if (n < 2)
+        return 0;
+    gpus_look(&seen, &n_seen, options->visible_devices);
+    free(seen);
+    return n <= n_seen ? n : 0;
+}
+
+/* With soft placement, ops that name other GPUs also run where there is only one. */
+static int make_as_named(struct allot_session **ret, struct allot_graph *graph,
+                         struct allot_session_options *options, struct allot_error *err) {
+    int r;
+
+    if (options->gpus == 0 && !options->cpu_only) {
+        options->gpus = gpus_named(graph, options);
+        r = session_make(ret, graph, options, err);
+        if (options->gpus < 2 || !options->allow_soft_placement || (r != -EACCES && r != -ENODEV))
+            return r;
+        options->gpus = 0;
+    }
+    return session_make(ret, graph, options, err);
+}
+
 int allot_session_new(struct allot_session **ret, struct allot_graph *graph,
                       const struct allot_session_options *given, struct allot_error *err) {
-    struct allot_session_options options = ALLOT_SESSION_OPTIONS_INIT;
+    struct allot_session_options options;
     cleanup(freep) char *text = NULL;
-    int r = !ret ? error_null(err, "place for a session")
-                 : TAKE_OPTIONS(options, given, "session options", err);
+    int r = !ret ? error_null(err, "place for a session") : session_options(&options, given, err);
 
     if (r < 0)
         return r;
     if (!graph)
         return error_set(err, -EINVAL, "a session needs a graph");
-    if (options.placer != ALLOT_PLACER_SIMPLE)
+    if (options.placer != ALLOT_PLACER_SIMPLE && options.placer != ALLOT_PLACER_DYNAMIC)
         return error_set(err, -EINVAL,
-                         "there is no placer %d: ALLOT_PLACER_SIMPLE (%d) is the only one",
-                         (int)options.placer, (int)ALLOT_PLACER_SIMPLE);
+                         "there is no placer %d: ALLOT_PLACER_SIMPLE (%d) and ALLOT_PLACER_DYNAMIC "
+                         "(%d) are all",
+                         (int)options.placer, (int)ALLOT_PLACER_SIMPLE, (int)ALLOT_PLACER_DYNAMIC);
     r = config_fill(&options, &text, err);
-    return r < 0 ? r : session_make(ret, graph, &options, err);
+    return r < 0 ? r : make_as_named(ret, graph, &options, err);
 }
 
 struct allot_session *allot_session_free(struct allot_session *session) {
@@ -124,6 +226,27 @@ struct allot_session *allot_session_free(struct allot_session *session) {
         engine_free(session->engine);
     free(session);
     return NULL;
+}
+
+int allot_session_explain(struct allot_session *session, char **ret, struct allot_error *err) {
+    struct engine *engine;
+    int r;
+
+    if (!session || !ret)
+        return error_null(err, session ? "place for a text" : "session");
+    engine = session->engine;
+    r = engine_check(engine, err);
+    if (r < 0)
+        return r;
+    if (!engine->dynamic)
+        return error_set(err, -EOPNOTSUPP,
+                         "only a session with ALLOT_PLACER_DYNAMIC explains its plans");
+    stop_lock_take(&engine->plan_lock, NULL);
+    r = explain_text(engine->dynamic, ret);
+    stop_lock_give(&engine->plan_lock);
+    return r == -ENODATA ? error_set(err, r, "the session has planned nothing yet: run it first")
+           : r < 0       ? error_set(err, r, "no host memory for an explanation")
+                         : 0;
 }
 
 size_t allot_session_devices(const struct allot_session *session, struct allot_device *ret,
@@ -143,34 +266,34 @@ size_t allot_session_devices(const struct allot_session *session, struct allot_d
     return engine->n_devices;
 }
 
-static int edge_from(const struct allot_session *session, struct allot_output output,
-                     const char *what, size_t i, struct edge *ret, struct allot_error *err) {
+int session_edge(const struct allot_graph *graph, struct allot_output output, const char *what,
+                 size_t i, struct edge *ret, struct allot_error *err) {
     struct edge edge = handle_edge(output);
 
     if (edge_is_none(edge)) {
-        int r = allot_graph_error(session->engine->graph, err);
+        int r = allot_graph_error(graph, err);
 
         return r < 0 ? r : error_set(err, -EINVAL, "%s %zu is not an output of a node", what, i);
     }
-    if (edge.node >= graph_n_nodes(session->engine->graph) ||
-        graph_node(session->engine->graph, edge.node) != handle_node(output.node))
+    if (edge.node >= graph_n_nodes(graph) ||
+        graph_node(graph, edge.node) != handle_node(output.node))
         return error_set(err, -EINVAL, "%s %zu: '%s' is a node of another graph", what, i,
                          allot_node_name(output.node));
     *ret = edge;
     return 0;
 }
 
-static int target_from(const struct allot_session *session, const struct allot_node *node, size_t i,
-                       uint32_t *ret, struct allot_error *err) {
-    struct edge edge;
+int session_target(const struct allot_graph *graph, const struct allot_node *node, size_t i,
+                   uint32_t *ret, struct allot_error *err) {
+    struct edge edge = GRAPH_NO_EDGE;
     int r;
 
     if (!node) {
-        r = allot_graph_error(session->engine->graph, err);
+        r = allot_graph_error(graph, err);
         return r < 0 ? r : error_set(err, -EINVAL, "target %zu is not a node: NULL was given", i);
     }
-    r = edge_from(session, (struct allot_output){ (struct allot_node *)(uintptr_t)node, 0 },
-                  "target", i, &edge, err);
+    r = session_edge(graph, (struct allot_output){ (struct allot_node *)(uintptr_t)node, 0 },
+                     "target", i, &edge, err);
     if (r == 0)
         *ret = edge.node;
     return r;
@@ -179,14 +302,15 @@ static int target_from(const struct allot_session *session, const struct allot_n
 static int fill(struct allot_callable *callable, const struct allot_output *feeds,
                 const struct allot_output *fetches, struct allot_node *const *targets,
                 struct allot_error *err) {
+    const struct allot_graph *graph = callable->session->engine->graph;
     int r = 0;
 
     for (uint32_t i = 0; r == 0 && i < callable->n_feeds; i++)
-        r = edge_from(callable->session, feeds[i], "feed", i, &callable->feeds[i], err);
+        r = session_edge(graph, feeds[i], "feed", i, &callable->feeds[i], err);
     for (uint32_t i = 0; r == 0 && i < callable->n_fetches; i++)
-        r = edge_from(callable->session, fetches[i], "fetch", i, &callable->fetches[i], err);
+        r = session_edge(graph, fetches[i], "fetch", i, &callable->fetches[i], err);
     for (uint32_t i = 0; r == 0 && i < callable->n_targets; i++)
-        r = target_from(callable->session, targets[i], i, &callable->targets[i], err);
+        r = session_target(graph, targets[i], i, &callable->targets[i], err);
     return r;
 }
 

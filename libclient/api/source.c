@@ -60,7 +60,7 @@ struct allot_output allot_constant_f32(struct allot_graph *graph, const char *na
     return allot_constant(graph, name, ALLOT_F32, rank, dims, data);
 }
 
-/* Whether the type has it, if only rounded: floats have all. */
+/* Whether the type can represent the number. Floats round, so they can represent every number. */
 static bool has_number(enum dtype dtype, double value) {
     const int bits = (int)dtype_bytes(dtype) * 8;
 
@@ -210,7 +210,8 @@ struct allot_output allot_variable_of(struct allot_graph *graph, const char *nam
     return variable_node(graph, name, (enum dtype)dtype, shape);
 }
 
-/* A write, where the variable is whatever the scopes say, called "<variable>/<what>". */
+/* A node that writes the variable, on the variable's device whatever the scopes say, named
+ * "<variable>/<what>". */
 static struct allot_output write_node(const char *op, struct allot_output variable,
                                       struct allot_output value) {
     const struct node *own = handle_node(variable.node);
@@ -226,7 +227,7 @@ static struct allot_output write_node(const char *op, struct allot_output variab
     size = strlen(own->name) + strlen(op) + 3;
     name = malloc(size);
     if (!name) {
-        error_set(&err, -ENOMEM, "no memory for a node of op %s", op);
+        error_set(&err, -ENOMEM, "no host memory for a node of op %s", op);
         return failed(own->graph, &err);
     }
     snprintf(name, size, "%s/%s/", own->name, op);
@@ -262,7 +263,7 @@ struct allot_output allot_variable(struct allot_graph *graph, const char *name,
     variable = variable_node(graph, name, value->dtype, value->shape);
     if (!variable.node)
         return none;
-    /* The initial value is not waited for by what the variable is made after. */
+    /* The initial value does not wait for the control scope of the variable. */
     if (allot_control_push(graph, NULL, 0) < 0)
         return none;
     assign = write_node("Assign", variable, initial);
@@ -285,7 +286,7 @@ struct allot_node *allot_initializer(struct allot_graph *graph) {
     next = helper_name(graph);
     nodes = calloc(graph->variables.n + 1, sizeof(struct allot_node *));
     if (!nodes) {
-        error_set(&err, -ENOMEM, "no memory for the initializer");
+        error_set(&err, -ENOMEM, "no host memory for the initializer");
         handle_fail(graph, &err);
         return NULL;
     }
@@ -295,7 +296,8 @@ struct allot_node *allot_initializer(struct allot_graph *graph) {
     return allot_group(graph, next ? next : "init", nodes, n);
 }
 
-/* The value after a write: read by a node that waits for it, and that has the name. */
+/* The value after a write: a read that waits for the write, and that has the name the caller gave.
+ */
 static struct allot_output changed(const char *op, struct allot_output variable,
                                    struct allot_output value) {
     struct allot_graph *graph = variable.node ? handle_node(variable.node)->graph : NULL;
@@ -388,7 +390,7 @@ struct allot_node *allot_assert(struct allot_output condition, const struct allo
         if (inputs)
             error_null(&err, "array of data");
         else
-            error_set(&err, -ENOMEM, "no memory for a node of op Assert");
+            error_set(&err, -ENOMEM, "no host memory for a node of op Assert");
         return failed(graph, &err).node;
     }
     inputs[0] = condition;

@@ -2,12 +2,13 @@
 /*
  * Train: gradients for users, and optimizers as pieces of graph.
  *
- * An optimizer is a few numbers; what it remembers between steps lies in variables of the graph,
- * made with each node of it that changes a variable: "w/Momentum", "w/Adam", "w/Adam_1". Adam has
- * two more for all, the powers of its betas, which are multiplied after all others were changed.
+ * An optimizer is a few numbers. Its state between steps lies in variables of the graph, which it
+ * makes with each node that changes a variable: "w/Momentum", "w/Adam", "w/Adam_1". Adam has two
+ * more for all variables, the powers of its betas, and multiplies them after all variables have
+ * changed.
  *
- * For variables of 16 bits all that momentum and Adam remember, and the numbers they go by, are of
- * f32: in bf16 0.999 is 1, and in f16 1e-8 is nothing.
+ * For 16-bit variables the state of momentum and Adam, and their parameters, are f32: in bf16 0.999
+ * is 1, and in f16 1e-8 is 0.
  */
 #include "libclient/allot/train.h"
 
@@ -76,7 +77,7 @@ int allot_gradients(const struct allot_output *ys, size_t n_ys, const struct all
     grad = ys_grad ? edges_of(ys_grad, n_ys) : NULL;
     made = malloc((n_xs ? n_xs : 1) * sizeof(made[0]));
     if (!y || !x || !made || (ys_grad && !grad))
-        return error_set(err, -ENOMEM, "no memory for gradients");
+        return error_set(err, -ENOMEM, "no host memory for gradients");
     r = grad_add(graph, y, n_ys, x, n_xs, grad, made, err);
     for (size_t i = 0; i < n_xs && r == 0; i++)
         ret[i] = handle_output(graph, made[i]);
@@ -134,7 +135,7 @@ struct numbers {
     struct allot_output rate, momentum, beta1, beta2, epsilon, beta1_power, beta2_power;
 };
 
-struct step {
+struct train_step {
     const struct allot_optimizer *optimizer;
     struct allot_graph *graph;
     struct numbers numbers[N_DTYPES];
@@ -143,7 +144,7 @@ struct step {
 };
 
 /* A variable with a name of its own, where `at` is. */
-static struct allot_output beside(struct step *step, const struct node *at, const char *name,
+static struct allot_output beside(struct train_step *step, const struct node *at, const char *name,
                                   struct allot_output initial) {
     struct allot_output made;
 
@@ -154,7 +155,7 @@ static struct allot_output beside(struct step *step, const struct node *at, cons
     return made;
 }
 
-/* The type of what is remembered for a variable, and of the numbers. */
+/* The type of the optimizer's state for a variable, and of its parameters. */
 static enum dtype kept_type(const struct allot_optimizer *optimizer, enum dtype dtype) {
     return optimizer->method != METHOD_SGD && dtype_kind(dtype) == DTYPE_KIND_FLOAT &&
                    dtype_bytes(dtype) == 2
@@ -162,7 +163,7 @@ static enum dtype kept_type(const struct allot_optimizer *optimizer, enum dtype 
                : dtype;
 }
 
-static struct numbers *numbers_of(struct step *step, const struct node *variable,
+static struct numbers *numbers_of(struct train_step *step, const struct node *variable,
                                   enum dtype dtype) {
     const struct allot_optimizer *optimizer = step->optimizer;
     struct numbers *own = &step->numbers[dtype];
@@ -187,8 +188,9 @@ static struct numbers *numbers_of(struct step *step, const struct node *variable
     return own;
 }
 
-/* What is remembered for a variable: zeros of its shape. */
-static struct allot_output slot(struct step *step, const struct node *variable, const char *name) {
+/* A state variable for a variable: zeros of its shape. */
+static struct allot_output slot(struct train_step *step, const struct node *variable,
+                                const char *name) {
     const struct node_output *own = &variable->outputs[0];
     size_t size = strlen(variable->name) + strlen(name) + 3;
     cleanup(freep) char *full = malloc(size);
@@ -196,7 +198,7 @@ static struct allot_output slot(struct step *step, const struct node *variable, 
     struct allot_error err;
 
     if (!full) {
-        error_set(&err, -ENOMEM, "no memory for an optimizer");
+        error_set(&err, -ENOMEM, "no host memory for an optimizer");
         handle_fail(step->graph, &err);
         return (struct allot_output){ NULL, 0 };
     }
@@ -206,7 +208,7 @@ static struct allot_output slot(struct step *step, const struct node *variable, 
     return beside(step, variable, full, zeros);
 }
 
-/* A rate that is computed, as the variables need it: one may be for several types. */
+/* A computed rate, cast to the type that the variable needs: one rate may serve several types. */
 static struct allot_output rate_of(const struct allot_optimizer *optimizer, enum dtype dtype) {
     const struct allot_output rate = optimizer->rate_output;
     const enum allot_dtype own = allot_output_dtype(rate);
@@ -217,9 +219,9 @@ static struct allot_output rate_of(const struct allot_optimizer *optimizer, enum
                : allot_cast(rate, (enum allot_dtype)dtype);
 }
 
-/* The numbers, and the variables that it needs behind the first input. None of them is made after
- * what the step is made after: the initializer does not wait for that. */
-static const struct numbers *provide(struct step *step, struct allot_output variable,
+/* Add the parameters, and the state variables that the step needs after the first input. They
+ * ignore the step's control scope, so that the initializer does not wait for it either. */
+static const struct numbers *provide(struct train_step *step, struct allot_output variable,
                                      struct allot_output inputs[static 3]) {
     const struct node *own = handle_node(variable.node);
     struct numbers *numbers;
@@ -239,7 +241,7 @@ static const struct numbers *provide(struct step *step, struct allot_output vari
     return numbers;
 }
 
-static struct allot_node *apply(struct step *step, struct allot_output variable,
+static struct allot_node *apply(struct train_step *step, struct allot_output variable,
                                 struct allot_output gradient) {
     const struct allot_optimizer *optimizer = step->optimizer;
     const struct node *own = handle_node(variable.node);
@@ -253,7 +255,7 @@ static struct allot_node *apply(struct step *step, struct allot_output variable,
     struct allot_error err;
 
     if (!name || !n) {
-        error_set(&err, -ENOMEM, "no memory for an optimizer");
+        error_set(&err, -ENOMEM, "no host memory for an optimizer");
         handle_fail(graph, &err);
         return NULL;
     }
@@ -287,8 +289,8 @@ static struct allot_node *apply(struct step *step, struct allot_output variable,
     return made.node;
 }
 
-/* The powers of the betas, after every variable was changed by the old ones. */
-static void multiply_powers(struct step *step) {
+/* Update the powers of the betas, after every variable has changed with the old ones. */
+static void multiply_powers(struct train_step *step) {
     size_t n = step->n_applied;
 
     for (int dtype = 0; dtype < N_DTYPES; dtype++) {
@@ -312,7 +314,7 @@ static void multiply_powers(struct step *step) {
 }
 
 /* `name` NULL: after the method. */
-static struct allot_node *step_make(struct step *step, const char *name,
+static struct allot_node *step_make(struct train_step *step, const char *name,
                                     const struct allot_output *gradients,
                                     const struct allot_output *variables, size_t n) {
     static const char *const names[] = { "GradientDescent", "Momentum", "Adam" };
@@ -347,7 +349,7 @@ struct allot_node *allot_apply_gradients(struct allot_optimizer *optimizer,
                                          const struct allot_output *variables, size_t n) {
     struct allot_graph *graph = handle_graph(variables, n);
     cleanup(freep) char *name = graph ? helper_name(graph) : NULL;
-    struct step step = { .optimizer = optimizer, .graph = graph };
+    struct train_step step = { .optimizer = optimizer, .graph = graph };
     struct allot_node *made = NULL;
     struct allot_error err;
 
@@ -364,7 +366,7 @@ struct allot_node *allot_apply_gradients(struct allot_optimizer *optimizer,
     if (optimizer && step.applied)
         made = step_make(&step, name, gradients, variables, n);
     else {
-        error_set(&err, -ENOMEM, "no memory for an optimizer");
+        error_set(&err, -ENOMEM, "no host memory for an optimizer");
         handle_fail(graph, &err);
     }
     free(step.applied);
@@ -387,7 +389,7 @@ struct allot_node *allot_minimize(struct allot_optimizer *optimizer, struct allo
     variables = calloc(graph->variables.n + 1, sizeof(variables[0]));
     gradients = calloc(graph->variables.n + 1, sizeof(gradients[0]));
     if (!variables || !gradients) {
-        error_set(&err, -ENOMEM, "no memory for an optimizer");
+        error_set(&err, -ENOMEM, "no host memory for an optimizer");
         handle_fail(graph, &err);
         return NULL;
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Buffer: bytes that tensors share, with the function that gives them back. Counted; any thread.
- * The bytes may be the host's or a device's: the maker of the buffer knows.
+ * Buffer: reference-counted bytes that tensors share, with the function that frees them. Any
+ * thread. The bytes may lie on the host or on a device: the code that made the buffer knows which.
  */
 #include <stdatomic.h>
 #include <stddef.h>

@@ -34,7 +34,7 @@ struct dl_managed {
     void (*deleter)(struct dl_managed *self);
 };
 
-/* What we give away: the struct, its arrays and our reference. */
+/* What the other library gets: the struct, its arrays and our reference to the tensor. */
 struct given {
     struct dl_managed managed;
     int64_t shape[SHAPE_RANK_MAX], strides[SHAPE_RANK_MAX];

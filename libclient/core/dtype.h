@@ -3,7 +3,7 @@
 /*
  * Dtype: the element types of tensors.
  *
- * Numbers stand in saved graphs: never reuse one. Any thread.
+ * Saved graphs contain the numbers: never reuse one. Any thread.
  */
 #include <stdbool.h>
 #include <stddef.h>

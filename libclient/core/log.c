@@ -3,8 +3,12 @@
 
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+#include "base/safe_text.h"
 
 static struct {
     pthread_rwlock_t lock; /* held for reading while `fn` is called */
@@ -17,6 +21,29 @@ void allot_log_set(allot_log_fn fn, void *userdata) {
     target.fn = fn;
     target.userdata = userdata;
     pthread_rwlock_unlock(&target.lock);
+}
+
+/* Names that other users chose are in some messages: a terminal must not obey them. */
+static void print(const char *text) {
+    size_t left = strlen(text);
+
+    flockfile(stderr);
+    while (left > 0) {
+        char escape[SAFE_TEXT_ESCAPE_SIZE];
+        bool is_safe;
+        size_t n = safe_text_next(text, left, &is_safe);
+
+        if (is_safe)
+            fwrite(text, 1, n, stderr);
+        else {
+            safe_text_escape(escape, sizeof(escape), text, n);
+            fputs(escape, stderr);
+        }
+        text += n;
+        left -= n;
+    }
+    fputc('\n', stderr);
+    funlockfile(stderr);
 }
 
 void log_say(enum allot_log_level level, const char *format, ...) {
@@ -38,7 +65,7 @@ void log_say(enum allot_log_level level, const char *format, ...) {
     if (target.fn)
         target.fn(target.userdata, level, text);
     else
-        fprintf(stderr, "%s\n", text);
+        print(text);
     pthread_rwlock_unlock(&target.lock);
     if (text != short_text)
         free(text);

@@ -7,8 +7,8 @@
  * one.
  *
  * Sleeping and waking go through one counter (`news`): a thread reads it, looks for work, finds
- * none and sleeps unless the counter has changed (futex). Work is announced by raising it, with a
- * system call only where a thread sleeps.
+ * none and sleeps unless the counter has changed (futex). A thread that brings work raises the
+ * counter, and makes a system call only if a thread sleeps.
  */
 #include "libclient/core/pool.h"
 
@@ -33,19 +33,19 @@ struct loop {
     _Atomic size_t next; /* the first index that is not taken */
 };
 
-/* Takes the place of a loop that has no parts left, until its last helper has gone: another loop
- * must not get the slot before, as its caller would wait for those helpers too, or be one. */
+/* Marks the slot of a loop that has no parts left until its last helper has gone. Another loop must
+ * not get the slot before that: its caller would wait for those helpers too, or be one of them. */
 static struct loop drained;
 
 /* `helpers` is counted in the slot, not in the loop: a helper must be able to leave a loop whose
  * caller has gone. */
-struct slot {
+struct pool_slot {
     _Alignas(64) _Atomic(struct loop *) loop;
     _Atomic uint32_t helpers; /* threads that may still look at the loop */
 };
 
-struct pool {
-    struct slot slots[LOOPS];
+struct thread_pool {
+    struct pool_slot slots[LOOPS];
     _Alignas(64) _Atomic uint32_t news;
     _Atomic uint32_t sleepers;
     _Atomic bool ending;
@@ -72,7 +72,7 @@ static inline void relax(void) {
 #endif
 }
 
-static void announce(struct pool *pool, int n) {
+static void announce(struct thread_pool *pool, int n) {
     atomic_fetch_add(&pool->news, 1);
     if (atomic_load(&pool->sleepers))
         futex_wake(&pool->news, n);
@@ -90,15 +90,15 @@ static bool take_part(struct loop *loop) {
     return true;
 }
 
-static bool help(struct slot *slot) {
+static bool help(struct pool_slot *slot) {
     struct loop *loop;
     bool helped = false;
 
     loop = atomic_load_explicit(&slot->loop, memory_order_relaxed);
     if (!loop || loop == &drained)
         return false;
-    /* Counted first, then read: the caller that unlinks the loop waits for all helpers that were
-     * counted before. */
+    /* Count this helper first, then read the slot: a caller that unlinks its loop waits for all
+     * helpers counted before. */
     atomic_fetch_add(&slot->helpers, 1);
     loop = atomic_load(&slot->loop);
     while (loop && loop != &drained && take_part(loop))
@@ -108,7 +108,7 @@ static bool help(struct slot *slot) {
     return helped;
 }
 
-static void wait_for_helpers(struct slot *slot) {
+static void wait_for_helpers(struct pool_slot *slot) {
     uint32_t helpers;
 
     for (unsigned look = 0; (helpers = atomic_load(&slot->helpers)); look++) {
@@ -119,7 +119,7 @@ static void wait_for_helpers(struct slot *slot) {
     }
 }
 
-static struct slot *hang(struct pool *pool, struct loop *loop) {
+static struct pool_slot *hang(struct thread_pool *pool, struct loop *loop) {
     for (size_t i = 0; i < LOOPS; i++) {
         struct loop *none = NULL;
 
@@ -130,9 +130,9 @@ static struct slot *hang(struct pool *pool, struct loop *loop) {
     return NULL;
 }
 
-void pool_for(struct pool *pool, size_t n, size_t grain, pool_range_fn fn, void *userdata) {
+void pool_for(struct thread_pool *pool, size_t n, size_t grain, pool_range_fn fn, void *userdata) {
     struct loop loop = { .fn = fn, .userdata = userdata, .n = n, .grain = grain ? grain : 1 };
-    struct slot *slot;
+    struct pool_slot *slot;
 
     if (n == 0)
         return;
@@ -153,7 +153,7 @@ void pool_for(struct pool *pool, size_t n, size_t grain, pool_range_fn fn, void 
 
 /* ---- Tasks ----------------------------------------------------------------------------------- */
 
-static bool run_task(struct pool *pool) {
+static bool run_task(struct thread_pool *pool) {
     struct pool_task *task;
 
     if (!atomic_load_explicit(&pool->n_tasks, memory_order_relaxed))
@@ -172,7 +172,7 @@ static bool run_task(struct pool *pool) {
     return task != NULL;
 }
 
-void pool_run(struct pool *pool, struct pool_task *task) {
+void pool_run(struct thread_pool *pool, struct pool_task *task) {
     if (pool->n_started == 0 || pool->pid != getpid()) {
         task->run(task);
         return;
@@ -188,7 +188,7 @@ void pool_run(struct pool *pool, struct pool_task *task) {
 
 /* ---- Threads --------------------------------------------------------------------------------- */
 
-static bool work(struct pool *pool) {
+static bool work(struct thread_pool *pool) {
     bool worked = run_task(pool);
 
     for (size_t i = 0; i < LOOPS; i++)
@@ -197,7 +197,7 @@ static bool work(struct pool *pool) {
 }
 
 static void *serve(void *user) {
-    struct pool *pool = user;
+    struct thread_pool *pool = user;
 
     for (;;) {
         uint32_t news = atomic_load(&pool->news);
@@ -215,7 +215,7 @@ static void *serve(void *user) {
     }
 }
 
-static int start(struct pool *pool) {
+static int start(struct thread_pool *pool) {
     sigset_t all, before;
     int r = 0;
 
@@ -236,9 +236,9 @@ static int start(struct pool *pool) {
     return -r;
 }
 
-int pool_new(struct pool **ret, unsigned n_threads, const char *name) {
-    size_t size = (sizeof(struct pool) + n_threads * sizeof(pthread_t) + 63) / 64 * 64;
-    struct pool *pool = aligned_alloc(64, size);
+int pool_new(struct thread_pool **ret, unsigned n_threads, const char *name) {
+    size_t size = (sizeof(struct thread_pool) + n_threads * sizeof(pthread_t) + 63) / 64 * 64;
+    struct thread_pool *pool = aligned_alloc(64, size);
     int r;
 
     if (!pool)
@@ -258,7 +258,7 @@ int pool_new(struct pool **ret, unsigned n_threads, const char *name) {
     return 0;
 }
 
-struct pool *pool_free(struct pool *pool) {
+struct thread_pool *pool_free(struct thread_pool *pool) {
     if (!pool)
         return NULL;
     if (pool->pid == getpid()) {
@@ -272,6 +272,6 @@ struct pool *pool_free(struct pool *pool) {
     return NULL;
 }
 
-unsigned pool_n_threads(const struct pool *pool) {
+unsigned pool_n_threads(const struct thread_pool *pool) {
     return pool->n_threads;
 }

@@ -31,9 +31,10 @@ int safetensors_head_bytes(const uint8_t first[static 8], uint64_t file_bytes, u
     for (int i = 0; i < 8; i++)
         bytes |= (uint64_t)first[i] << 8 * i;
     if (bytes > SAFETENSORS_HEAD_MAX || file_bytes < 8 || bytes > file_bytes - 8)
-        return error_set(err, -EBADMSG,
-                         "its head of %llu bytes is longer than the file of %llu, or than 100 MiB",
-                         (unsigned long long)bytes, (unsigned long long)file_bytes);
+        return error_set(
+            err, -EBADMSG,
+            "its header of %llu bytes is longer than the file of %llu, or than 100 MiB",
+            (unsigned long long)bytes, (unsigned long long)file_bytes);
     *ret = bytes;
     return 0;
 }
@@ -48,7 +49,7 @@ static enum dtype dtype_of(const char *word) {
 /* ---- Reading --------------------------------------------------------------------------------- */
 
 static int wrong(const struct json_reader *reader, const char *what, struct allot_error *err) {
-    return error_set(err, -EBADMSG, "its head at byte %zu: %s",
+    return error_set(err, -EBADMSG, "its header at byte %zu: %s",
                      (size_t)(reader->at - reader->start), what);
 }
 
@@ -57,7 +58,8 @@ static int fault(const struct json_reader *reader, int r, const char *wanted,
     return wrong(reader, r == -EBADMSG && reader->why ? reader->why : wanted, err);
 }
 
-/* Whole numbers, written as such and not negative; at most `max` are kept, `*ret_n` were there. */
+/* Reads an array of non-negative integers; keeps at most `max`, and stores in `*ret_n` how many
+ * there were. */
 static int read_numbers(struct json_reader *reader, int64_t *ret, int max, int *ret_n,
                         const char *wanted, struct allot_error *err) {
     int n = 0, r = json_enter(reader, JSON_ARRAY);
@@ -97,12 +99,12 @@ static int read_member(struct json_reader *reader, const char *name,
     int n = 0, r;
 
     if (!what || (*has & what))
-        return wrong(reader, "a tensor has dtype, shape and data_offsets, once each", err);
+        return wrong(reader, "a tensor must have dtype, shape and data_offsets, once each", err);
     *has |= what;
     if (what == HAS_TYPE) {
         r = json_read_string(reader, &word, NULL);
         if (r < 0 || !*word)
-            return fault(reader, r, "dtype is a text that names a type", err);
+            return fault(reader, r, "dtype must be a string that names a type", err);
         entry->dtype = dtype_of(word);
         if (!entry->dtype)
             snprintf(entry->foreign, sizeof(entry->foreign), "%s", word);
@@ -110,18 +112,19 @@ static int read_member(struct json_reader *reader, const char *name,
     }
     if (what == HAS_SHAPE) {
         r = read_numbers(reader, numbers, SHAPE_RANK_MAX, &n,
-                         "a shape has lengths that are whole numbers, none negative", err);
+                         "the lengths of a shape must be whole numbers, none negative", err);
         if (r == 0 && n > SHAPE_RANK_MAX)
             snprintf(entry->foreign, sizeof(entry->foreign), "of rank %d", n);
         else if (r == 0 && shape_make(&entry->shape, n, numbers) < 0)
             r = wrong(reader, "no shape", err);
         return r;
     }
-    r = read_numbers(reader, numbers, 2, &n, "data_offsets are two numbers", err);
+    r = read_numbers(reader, numbers, 2, &n, "data_offsets must be two numbers", err);
     if (r < 0)
         return r;
     if (n != 2 || numbers[1] < numbers[0])
-        return wrong(reader, "data_offsets are two numbers, the second not the smaller one", err);
+        return wrong(
+            reader, "data_offsets must be two numbers, the second not smaller than the first", err);
     entry->begin = (uint64_t)numbers[0];
     entry->bytes = (uint64_t)(numbers[1] - numbers[0]);
     return 0;
@@ -135,16 +138,16 @@ static int read_entry(struct json_reader *reader, struct safetensors_entry *entr
     int r = json_enter(reader, JSON_OBJECT);
 
     if (r < 0)
-        return fault(reader, r, "a tensor is an object", err);
+        return fault(reader, r, "a tensor must be an object", err);
     while ((r = json_next_member(reader, &name, NULL)) > 0) {
         r = read_member(reader, name, entry, &has, err);
         if (r < 0)
             return r;
     }
     if (r < 0)
-        return fault(reader, r, "a tensor is an object", err);
+        return fault(reader, r, "a tensor must be an object", err);
     if (has != HAS_ALL)
-        return wrong(reader, "a tensor has dtype, shape and data_offsets, once each", err);
+        return wrong(reader, "a tensor must have dtype, shape and data_offsets, once each", err);
     if (entry->foreign[0]) {
         entry->dtype = DTYPE_NONE;
         entry->shape = (struct shape){ 0 };
@@ -154,8 +157,8 @@ static int read_entry(struct json_reader *reader, struct safetensors_entry *entr
     if (count < 0 || (uint64_t)count > UINT64_MAX / dtype_bytes(entry->dtype) ||
         (uint64_t)count * dtype_bytes(entry->dtype) != entry->bytes)
         return error_set(err, -EBADMSG,
-                         "tensor '%.64s': %llu bytes, which are not what its type and shape say",
-                         entry->name, (unsigned long long)entry->bytes);
+                         "tensor '%.64s': %llu bytes do not match its type and shape", entry->name,
+                         (unsigned long long)entry->bytes);
     return 0;
 }
 
@@ -166,7 +169,7 @@ static int read_metadata(struct json_reader *reader, struct allot_error *err) {
 
     while (r >= 0 && (r = json_next_member(reader, &name, NULL)) > 0)
         r = json_read_string(reader, &value, NULL);
-    return r < 0 ? fault(reader, r, "__metadata__ is an object of texts", err) : 0;
+    return r < 0 ? fault(reader, r, "__metadata__ must be an object of strings", err) : 0;
 }
 
 static int add_entry(struct safetensors *file, size_t *size, struct map *names, const char *name,
@@ -179,18 +182,18 @@ static int add_entry(struct safetensors *file, size_t *size, struct map *names, 
         struct safetensors_entry *grown = realloc(file->entries, grown_size * sizeof(*grown));
 
         if (!grown)
-            return error_set(err, -ENOMEM, "no host memory for its head");
+            return error_set(err, -ENOMEM, "no host memory for its header");
         file->entries = grown;
         *size = grown_size;
     }
     entry = &file->entries[file->n];
     *entry = (struct safetensors_entry){ .name = strdup(name) };
     if (!entry->name)
-        return error_set(err, -ENOMEM, "no host memory for its head");
+        return error_set(err, -ENOMEM, "no host memory for its header");
     file->n++;
     r = map_put_text(names, entry->name, entry->name);
     return r == -EEXIST ? error_set(err, -EBADMSG, "tensor '%.64s' appears twice", name)
-           : r < 0      ? error_set(err, r, "no host memory for its head")
+           : r < 0      ? error_set(err, r, "no host memory for its header")
                         : 0;
 }
 
@@ -202,7 +205,7 @@ static int read_entries(struct safetensors *file, struct json_reader *reader, st
     int r = json_enter(reader, JSON_OBJECT);
 
     if (r < 0)
-        return fault(reader, r, "the head is an object", err);
+        return fault(reader, r, "the header must be an object", err);
     while ((r = json_next_member(reader, &name, NULL)) > 0) {
         if (strcmp(name, "__metadata__") == 0) {
             r = has_metadata ? wrong(reader, "__metadata__ appears twice", err)
@@ -217,9 +220,9 @@ static int read_entries(struct safetensors *file, struct json_reader *reader, st
             return r;
     }
     if (r < 0)
-        return fault(reader, r, "the head is an object", err);
+        return fault(reader, r, "the header must be an object", err);
     r = json_finish(reader);
-    return r < 0 ? fault(reader, r, "something follows the head's object", err) : 0;
+    return r < 0 ? fault(reader, r, "something follows the header's object", err) : 0;
 }
 
 static int by_begin(const void *a, const void *b) {
@@ -318,7 +321,7 @@ int safetensors_format(struct safetensors_entry *entries, size_t n, char **ret, 
         json_put_raw(&writer, " ", 1);
     if (writer.failed) {
         json_writer_done(&writer);
-        return error_set(err, -ENOMEM, "no host memory for its head");
+        return error_set(err, -ENOMEM, "no host memory for its header");
     }
     length = writer.len - 8;
     for (int i = 0; i < 8; i++)

@@ -31,7 +31,8 @@ int shape_take(struct shape *ret, int rank, const int64_t *dims, struct allot_er
     if (shape_make(ret, rank, dims) == 0)
         return 0;
     if (rank < SHAPE_UNKNOWN || rank > SHAPE_RANK_MAX)
-        return error_set(err, -EINVAL, "it has %d dimensions: there are 0 to %d, -1 for any", rank,
+        return error_set(err, -EINVAL,
+                         "it has %d dimensions: the number must be 0 to %d, or -1 for any", rank,
                          SHAPE_RANK_MAX);
     if (!dims)
         return error_set(err, -EINVAL, "it has %d dimensions whose lengths are not given: NULL",

@@ -30,17 +30,17 @@ static inline struct shape shape_unknown(void) {
 /* -EINVAL: more than SHAPE_RANK_MAX dimensions, or one below -1. `rank` SHAPE_UNKNOWN: no `dims`.
  */
 int shape_make(struct shape *ret, int rank, const int64_t *dims);
-/* The same, with what is wrong of it as half a sentence: "it has 9 dimensions, …". */
+/* The same, with a phrase that says what is wrong: "it has 9 dimensions, …". */
 int shape_take(struct shape *ret, int rank, const int64_t *dims, struct allot_error *err);
 bool shape_is_whole(const struct shape *shape);
 bool shape_equal(const struct shape *a, const struct shape *b);
 
-/* How many elements; -1: not known. -EOVERFLOW in *ret is never: -2 where it passes 2^62. */
+/* The number of elements; -1: not known; -2: more than 2^62. */
 int64_t shape_count(const struct shape *shape);
 #define SHAPE_TOO_LARGE (-2)
 
-/* Lengths, or a length and a step, multiplied; 0 where that passes 2^63, as it may in a tensor
- * without elements, and only there. */
+/* The product of two lengths, or of a length and a step; 0 if it exceeds 2^63, which happens only
+ * in a tensor without elements. */
 static inline int64_t shape_times(int64_t a, int64_t b) {
     int64_t product;
 
@@ -49,7 +49,8 @@ static inline int64_t shape_times(int64_t a, int64_t b) {
 
 /* Whether some whole shape is both. */
 bool shape_compatible(const struct shape *a, const struct shape *b);
-/* What is known of either. -EINVAL if they are not compatible. */
+/* A shape with everything that either of two shapes knows. -EINVAL if they contradict each other.
+ */
 int shape_merge(struct shape *ret, const struct shape *a, const struct shape *b);
 /* NumPy's rule: aligned at the end, 1 stretches. -EINVAL if they do not fit each other. */
 int shape_broadcast(struct shape *ret, const struct shape *a, const struct shape *b);

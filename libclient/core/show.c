@@ -15,12 +15,13 @@
 
 enum { EDGE = 3, SHOWN_WHOLE = 8 };
 
-struct page {
+struct show_page {
     char *text;
     size_t size, n;
 };
 
-__attribute__((format(printf, 2, 3))) static void put(struct page *page, const char *format, ...) {
+__attribute__((format(printf, 2, 3))) static void put(struct show_page *page, const char *format,
+                                                      ...) {
     va_list args;
 
     va_start(args, format);
@@ -31,7 +32,7 @@ __attribute__((format(printf, 2, 3))) static void put(struct page *page, const c
     va_end(args);
 }
 
-static void put_float(struct page *page, double value, int digits_max, bool is_float) {
+static void put_float(struct show_page *page, double value, int digits_max, bool is_float) {
     char text[NUMBER_SIZE];
 
     if (value == floor(value) && fabs(value) < 1e15)
@@ -40,7 +41,7 @@ static void put_float(struct page *page, double value, int digits_max, bool is_f
         put(page, "%s", number_shortest(text, value, digits_max, is_float));
 }
 
-static void put_element(struct page *page, enum dtype dtype, const char *at) {
+static void put_element(struct show_page *page, enum dtype dtype, const char *at) {
 #define READ(type)                                                                                 \
     ({                                                                                             \
         type value_;                                                                               \
@@ -94,8 +95,8 @@ static void put_element(struct page *page, enum dtype dtype, const char *at) {
 #undef READ
 }
 
-static void put_part(struct page *page, const struct allot_tensor *tensor, int dim, const char *at,
-                     size_t bytes) {
+static void put_part(struct show_page *page, const struct allot_tensor *tensor, int dim,
+                     const char *at, size_t bytes) {
     int64_t n;
     size_t step;
 
@@ -118,7 +119,7 @@ static void put_part(struct page *page, const struct allot_tensor *tensor, int d
 }
 
 const char *allot_tensor_format(const struct allot_tensor *tensor, char *text, size_t size) {
-    struct page page = { text, size, 0 };
+    struct show_page page = { text, size, 0 };
 
     if (size == 0 || !text)
         return text;

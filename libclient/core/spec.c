@@ -25,7 +25,7 @@ static size_t literal(const char *text, const char *name, bool any_case) {
     return (any_case ? strncasecmp(text, name, n) : strncmp(text, name, n)) == 0 ? n : 0;
 }
 
-/* A number, or * for an open part. Behind it the text must end or go on with a slash. */
+/* A number, or * for an open part. After it the text must end or continue with a slash. */
 static int parse_number(const char **text, bool *ret_has, int *ret) {
     long value = 0;
     size_t n = 0;

@@ -37,8 +37,8 @@ bool spec_matches(const struct spec *wanted, const struct spec *full);
 bool spec_compatible(const struct spec *a, const struct spec *b);
 
 /*
- * The union of what both give. Returns what they disagree about, with `into` unchanged; where
- * `soft`, types and ids that differ are opened instead (a different type opens both).
+ * The union of what both give. Returns what they disagree about, with `into` unchanged; if `soft`,
+ * types and ids that differ are left open instead (a different type leaves both open).
  */
 const char *spec_merge(struct spec *into, const struct spec *other, bool soft);
 

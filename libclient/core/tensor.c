@@ -29,7 +29,7 @@ int tensor_check(struct shape *ret_shape, size_t *ret_bytes, int dtype, int rank
         return error_set(err, -EINVAL,
                          "a tensor of %d dimensions whose lengths are not given: NULL", rank);
     if (shape_make(&shape, rank, dims) < 0 || !shape_is_whole(&shape))
-        return error_set(err, -EINVAL, "a tensor's dimensions are 0 or more each");
+        return error_set(err, -EINVAL, "each dimension of a tensor must be 0 or more");
     count = shape_count(&shape);
     if (count < 0 || (uint64_t)count > SIZE_MAX / 2 / dtype_bytes((enum dtype)dtype))
         return error_set(err, -EOVERFLOW, "%s elements of %s are more bytes than can be counted",
@@ -115,7 +115,7 @@ int allot_tensor_over(struct allot_tensor **ret, enum allot_dtype dtype, int ran
     if (r < 0)
         return r;
     if (!data && bytes)
-        return error_set(err, -EINVAL, "a tensor of %zu bytes over no memory", bytes);
+        return error_set(err, -EINVAL, "a tensor of %zu bytes needs memory: NULL was given", bytes);
     if ((uintptr_t)data % dtype_bytes((enum dtype)dtype))
         return error_set(err, -EINVAL, "%p is not aligned for elements of %s", data,
                          dtype_name((enum dtype)dtype));

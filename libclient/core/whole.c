@@ -27,7 +27,8 @@ int whole_begin(struct whole *ret, const char *path, struct allot_error *err) {
     if (whole.fd < 0) {
         r = -errno;
         free(whole.beside);
-        return error_set(err, r, "%s: a file beside it cannot be made: %s", path, strerror(-r));
+        return error_set(err, r, "%s: cannot create a temporary file next to it: %s", path,
+                         strerror(-r));
     }
     *ret = whole;
     return 0;
@@ -50,7 +51,7 @@ void whole_write(struct whole *whole, const void *data, size_t n) {
     }
 }
 
-/* The name is on the disk as well when the folder is. */
+/* Sync the folder too: only then is the new name on the disk. */
 static void sync_folder(const char *path) {
     cleanup(freep) char *folder = strdup(path);
     char *slash = folder ? strrchr(folder, '/') : NULL;

@@ -20,7 +20,7 @@ static uint64_t host_memory_bytes(void) {
     return pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes : 0;
 }
 
-int device_cpu_new(struct device **ret, struct pool *intra, struct allot_error *err) {
+int device_cpu_new(struct device **ret, struct thread_pool *intra, struct allot_error *err) {
     struct device *device = calloc(1, sizeof(*device));
 
     if (!device)
@@ -34,7 +34,7 @@ int device_cpu_new(struct device **ret, struct pool *intra, struct allot_error *
     return 0;
 }
 
-int device_gpu_new(struct device **ret, struct gpu *gpu, int index, struct pool *intra,
+int device_gpu_new(struct device **ret, struct gpu *gpu, int index, struct thread_pool *intra,
                    struct allot_error *err) {
     struct device *device = calloc(1, sizeof(*device));
     struct arena_stats stats;
@@ -85,7 +85,7 @@ void device_dealloc(struct device *device, const struct device_block *block) {
         free(block->data);
 }
 
-/* What a buffer needs to give its block back. */
+/* What a buffer needs to free its block. */
 struct loan {
     struct device *device;
     struct device_block block;

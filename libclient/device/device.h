@@ -14,7 +14,7 @@
 struct allot_error;
 struct buffer;
 struct gpu;
-struct pool;
+struct thread_pool;
 
 #define DEVICE_CPU_TYPE "CPU"
 #define DEVICE_GPU_TYPE "GPU"
@@ -28,8 +28,8 @@ struct device {
     int index;             /* among those of its type */
     char description[256]; /* "device: 0, name: NVIDIA A100, pci bus id: 0000:07:00.0" */
     uint64_t memory_limit_bytes;
-    struct pool *intra; /* loops inside ops; borrowed */
-    struct gpu *gpu;    /* NULL on the CPU */
+    struct thread_pool *intra; /* loops inside ops; borrowed */
+    struct gpu *gpu;           /* NULL on the CPU */
 };
 
 /* Memory of a device for one block, aligned to 256 bytes. `tag` names the user of the block in
@@ -38,22 +38,22 @@ struct device_block {
     void *data; /* address on the device */
     uint64_t handle;
 };
-/* Memory of the host. Memory of GPUs may have to be waited for: device/gpu_memory.h. */
+/* Allocate memory of the host. Allocating memory of a GPU may have to wait: device/gpu_memory.h. */
 int device_host_alloc(uint64_t bytes, const char *tag, struct device_block *ret,
                       struct allot_error *err);
-/* Nothing that is queued uses it any more, or all that does is queued on the device's compute
- * stream. */
+/* Free a block. Queued work may still use it only if that work is on the device's compute stream.
+ */
 void device_dealloc(struct device *device, const struct device_block *block);
 
-/* A block of the device as a buffer, which frees it with its last reference. The block is freed
- * also where this fails. */
+/* A block of the device as a buffer, whose last reference frees it. If this fails, it frees the
+ * block too. */
 int device_buffer_of(struct device *device, const struct device_block *block, uint64_t bytes,
                      const char *tag, struct buffer **ret, struct allot_error *err);
 /* Copy within the device: at once on the CPU, on the compute stream on a GPU. */
 int device_copy_within(struct device *device, void *to, const void *from, uint64_t bytes,
                        struct allot_error *err);
-/* Wait until a GPU has done all that is queued on its compute stream now: earlier users of a block
- * may have work there. -ECANCELED: `stopped` was set, and wakeup_stop() called; NULL: never. */
+/* Wait until a GPU has done everything that is now queued on its compute stream: earlier users of a
+ * block may have work there. -ECANCELED: `stopped` was set, and wait_stop() called; NULL: never. */
 int device_await(struct device *device, const atomic_bool *stopped, struct allot_error *err);
 /* Whether device_await() would return at once. */
 bool device_is_idle(const struct device *device);
@@ -62,9 +62,9 @@ int device_copy_in(struct device *device, void *to, const void *from, uint64_t b
                    struct allot_error *err);
 
 /* The host. `intra` is borrowed. */
-int device_cpu_new(struct device **ret, struct pool *intra, struct allot_error *err);
+int device_cpu_new(struct device **ret, struct thread_pool *intra, struct allot_error *err);
 /* GPU `index` of a session. `gpu` is borrowed, with its memory. */
-int device_gpu_new(struct device **ret, struct gpu *gpu, int index, struct pool *intra,
+int device_gpu_new(struct device **ret, struct gpu *gpu, int index, struct thread_pool *intra,
                    struct allot_error *err);
 struct device *device_ref(struct device *device);
 struct device *device_unref(struct device *device); /* accepts and returns NULL */

@@ -4,7 +4,8 @@
  * GPU: one CUDA device of this process: its context, its streams, its memory, its code.
  *
  * Work goes to `compute` in the order in which it is queued; copies have a stream for each
- * direction, and events order the streams. Any thread may call everything but gpu_open() and
+ * direction, sums over replicas two of their own, so that they run beside both; events order the
+ * streams. Any thread may call everything but gpu_open() and
  * gpu_close(), after gpu_enter() on that thread.
  */
 #include <pthread.h>
@@ -20,13 +21,20 @@ struct allot_error;
 struct arena;
 struct gpu_memory;
 
+/* Sums over replicas that may be under way at once. Each has streams of its own: a sum goes round
+ * all GPUs and waits for them more than it works. */
+enum { GPU_CHANNELS = 4 };
+
 /* Copies of pageable memory block the thread that queues them until they are done: they have
  * streams of their own, on which nothing waits for anything. */
 enum gpu_stream {
     GPU_COMPUTE,
     GPU_TO_HOST,
     GPU_TO_DEVICE,
-    GPU_PAGEABLE_TO_HOST,
+    GPU_ADDEND, /* a replica's own part of a sum, where it does not lie there already */
+    GPU_PEER,   /* by channel: copies from other GPUs, for sums over replicas … */
+    GPU_COLLECTIVE = GPU_PEER + GPU_CHANNELS, /* … and what is done with them */
+    GPU_PAGEABLE_TO_HOST = GPU_COLLECTIVE + GPU_CHANNELS,
     GPU_PAGEABLE_TO_DEVICE,
     N_GPU_STREAMS
 };
@@ -43,14 +51,14 @@ struct gpu {
         };
         CUstream streams[N_GPU_STREAMS];
     };
-    struct waiter waiters[N_GPU_STREAMS]; /* for the marks on each */
-    CUstream idle;                        /* never has anything to do: marks on it are reached */
-    struct stream_progress progress;      /* on `compute` */
-    struct cublas *cublas;                /* NULL: there is none, and kernels of our own are used */
-    cublasHandle_t blas;                  /* on `compute`; host pointers for scalars */
-    char name[128];                       /* "NVIDIA A100-SXM4-80GB" */
-    char uuid[96];                        /* "GPU-…", or as the lease calls it: "MIG-…" */
-    char bus_id[24];                      /* "0000:07:00.0" */
+    struct event_waiter waiters[N_GPU_STREAMS]; /* for the marks on each */
+    CUstream idle;                   /* never has anything to do: marks on it are reached */
+    struct stream_progress progress; /* on `compute` */
+    struct cublas *cublas;           /* NULL: there is none, and kernels of our own are used */
+    cublasHandle_t blas;             /* on `compute`; host pointers for scalars */
+    char name[128];                  /* "NVIDIA A100-SXM4-80GB" */
+    char uuid[96];                   /* "GPU-…", or as the lease calls it: "MIG-…" */
+    char bus_id[24];                 /* "0000:07:00.0" */
     int multiprocessors;
     struct arena *arena;
     struct gpu_memory *memory; /* where the arena gets it from */
@@ -59,21 +67,21 @@ struct gpu {
 };
 
 /*
- * The device that the driver gives `number`: retains its primary context, makes streams, opens
- * cuBLAS where it is. No memory is taken yet (device/gpu_memory.h).
+ * Open the device that the driver calls `number`: retain its primary context, make streams, and
+ * open cuBLAS if it is installed. This takes no memory yet (device/gpu_memory.h).
  */
 int gpu_open(struct gpu **ret, int number, struct allot_error *err);
 struct gpu *gpu_close(struct gpu *gpu); /* accepts and returns NULL */
 
-/* Fill in what identifies the device, of a gpu that has `cuda` and `number` alone. */
+/* Fill in what identifies the device; `gpu` has only `cuda` and `number` so far. */
 int gpu_identify(struct gpu *gpu, struct allot_error *err);
 
-/* Make the device's context current on the calling thread. Costs next to nothing where it was so
- * last time. */
+/* Make the device's context current on the calling thread. Costs next to nothing if it was current
+ * there last time. */
 int gpu_enter(struct gpu *gpu, struct allot_error *err);
 
-/* Around all work on a thread of the program: the program may have made another context current
- * since our last visit, and gets it back. */
+/* Call these before and after all work on a thread of the program: the program may have made
+ * another context current since our last visit, and gets it back. */
 struct gpu_visit {
     const struct cuda *cuda;
     CUcontext before; /* NULL: none was, and ours may stay */

@@ -35,43 +35,41 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/units.h"
-#include "libclient/allot/lease.h"
 #include "libclient/device/gpu.h"
 #include "libclient/device/gpu_source.h"
-#include "libclient/device/wakeup.h"
+#include "libclient/lease/lease.h"
 #include "libclient/lease/others.h"
-#include "libclient/lease/shrink.h"
 
 /* A stopped run waits no longer than this for the daemon to take back what it gives. */
 #define STOPPED_USEC UINT64_C(200000)
 
-struct allocation {
+struct gpu_allocation {
     struct gpu_memory *memory;
-    struct gpu_memory_part *parts, *part; /* the one that the arena is asked for now */
-    uint32_t n_parts, failed;             /* the first that lacked, the last time */
-    const struct gpu_memory_terms *terms; /* NULL: nothing but what is there at once */
+    struct gpu_memory_part *parts, *part; /* `part`: the one that the arena is asked for now */
+    uint32_t n_parts, failed;             /* `failed`: the first that was missing at the last try */
+    struct wait *wait;                    /* NULL: do not wait */
+    bool (*reclaim)(void *userdata);
+    void *userdata;
 
     uint64_t credit_bytes;      /* leased for it, and not mapped */
-    uint64_t need_bytes;        /* bytes that all parts asked of the source without credit */
+    uint64_t need_bytes;        /* bytes that all parts asked of the source beyond its credit */
     uint64_t took_bytes;        /* taken of its credit since it last queued */
     bool is_refused;            /* the lease has refused some of that */
-    struct allot_error refused; /* with these words */
+    struct allot_error refused; /* its error */
     bool may_ask;               /* the source says what is missing; else it just refuses */
-    bool is_first;              /* the arena is being made: nothing is behind its source yet */
+    bool is_first;              /* the arena is being made: its source has nothing yet */
 
-    bool has_wakeup; /* the lease was asked: wakeups are heard meanwhile */
-    struct wakeup wakeup;
-    bool has_heard;        /* while it gave back: it has still to look */
-    uint64_t tried_usec;   /* when it began to try without waiting, the last time */
-    uint64_t waited_bytes; /* for which it stands in line */
+    bool is_heard;         /* the lease was asked: `wait` is woken by what happens meanwhile */
+    bool has_heard;        /* it was woken where it could not try: it has to try later */
+    uint64_t tried_usec;   /* when it last began to try without waiting */
+    uint64_t waited_bytes; /* for which it waits in the daemon's queue */
     bool is_done;          /* the parts are there: there is nothing to wait for any more */
     bool is_stopped, is_moot;
-    bool is_late;                  /* it waited, and the time is over */
-    struct wait_limits_logged log; /* what was said of the wait */
+    bool is_late; /* it waited until its time limit */
 };
 
 /* The allocation of this thread: the arena's callbacks have no other way to it. */
-static _Thread_local struct allocation *allocation;
+static _Thread_local struct gpu_allocation *allocation;
 
 struct allot_error *gpu_memory_refused(void) {
     return allocation ? &allocation->refused : NULL;
@@ -118,44 +116,50 @@ void gpu_memory_give(struct gpu_memory *memory, uint64_t bytes) {
         atomic_fetch_add(&memory->owed_bytes, bytes);
 }
 
-/* Whether it is to go on: it was not stopped and is still needed. */
+/* Something happened. Whether to go on: the run was not stopped, and the memory is still needed. */
 static bool hear(void *userdata) {
-    const struct gpu_memory_terms *terms = allocation->terms;
+    const struct wait *wait = allocation->wait;
 
-    wakeup_lower(&allocation->wakeup);
-    allocation->is_stopped = terms->stopped && atomic_load(terms->stopped);
-    allocation->is_moot = terms->is_moot && terms->is_moot(terms->moot_userdata);
+    wait_lower(wait);
+    allocation->is_stopped = wait->stopped && atomic_load(wait->stopped);
+    allocation->is_moot = wait->is_moot && wait->is_moot(wait->moot_userdata);
     return !allocation->is_stopped && !allocation->is_moot;
 }
 
-/* The same, where the caller cannot try just now. */
+/* The same where the allocation cannot try now: it tries later. */
 static bool hear_aside(void *userdata) {
     allocation->has_heard = true;
     return hear(userdata);
 }
 
+/* Have the next wait return at once if something happened meanwhile. */
+static void look_later(void) {
+    if (allocation && allocation->has_heard) {
+        allocation->has_heard = false;
+        wait_raise(allocation->wait);
+    }
+}
+
 /* Report to the lease what was given back. Not inside the arena. */
 static void settle(struct gpu_memory *memory) {
-    struct allot_lease_patience patience = ALLOT_LEASE_PATIENCE_INIT;
     uint64_t bytes = atomic_exchange(&memory->owed_bytes, 0);
+    struct wait wait; /* a separate one: that of the allocation may be in use by a call */
 
     if (bytes == 0)
         return;
-    patience.hangs_usec = memory->options.limits.hangs_usec;
+    wait = wait_begin(UINT64_MAX, NULL);
+    wait.limits.hangs_usec = memory->options.limits.hangs_usec;
     if (allocation && allocation->is_stopped) {
-        patience.hangs_usec = STOPPED_USEC;
-    } else if (allocation && allocation->has_wakeup) {
-        patience.cancel_fd = allocation->wakeup.fd;
-        patience.go_on = hear_aside;
+        wait.limits.hangs_usec = STOPPED_USEC;
+    } else if (allocation && allocation->is_heard) {
+        wait.fd = allocation->wait->fd;
+        wait.go_on = hear_aside;
     }
-    /* A daemon that does not answer learns of it when the process attaches anew, with what it then
-     * holds. What could not be sent for want of something here is sent the next time. */
-    if (lease_shrink(memory->options.lease, memory->gpu->uuid, bytes, &patience, NULL) < 0)
+    /* A daemon that does not answer learns of it when the process attaches again with the bytes it
+     * then holds. If this process could not send the report, it sends it the next time. */
+    if (lease_shrink(memory->options.lease, memory->gpu->uuid, bytes, &wait, NULL) < 0)
         gpu_memory_give(memory, bytes);
-    if (allocation && allocation->has_heard) {
-        allocation->has_heard = false;
-        wakeup_raise(&allocation->wakeup);
-    }
+    look_later();
 }
 
 int gpu_memory_describe(void *userdata, char *text, size_t size) {
@@ -172,75 +176,54 @@ int gpu_memory_describe(void *userdata, char *text, size_t size) {
 
 /* ---- Asking the lease ------------------------------------------------------------------------ */
 
-static uint64_t left(uint64_t usec, const struct gpu_memory_terms *terms) {
-    uint64_t now = clock_nsec(CLOCK_MONOTONIC);
-    uint64_t last = terms && terms->until_nsec ? terms->until_nsec : UINT64_MAX;
-
-    if (last == UINT64_MAX)
-        return usec;
-    /* 0 would mean not to wait at all; the time is over, and the answer is to say so. */
-    return last <= now ? 1 : MIN(usec, (last - now + 999) / 1000);
-}
-
-uint64_t gpu_memory_wait_until(const struct gpu *gpu, uint64_t until_nsec) {
+bool gpu_memory_limit(const struct gpu *gpu, struct wait *wait) {
     uint64_t usec = gpu->memory->options.limits.memory_usec;
 
-    if (usec == 0)
-        return 0;
-    return MIN(until_nsec ? until_nsec : UINT64_MAX, wait_limits_deadline(usec));
+    if (usec)
+        wait->until_nsec = MIN(wait->until_nsec, wait_deadline(usec));
+    return usec > 0;
 }
 
-/* As long as the options and the terms of this allocation allow. */
-static struct allot_lease_patience lease_patience_now(const struct gpu_memory *memory) {
-    struct allot_lease_patience patience = ALLOT_LEASE_PATIENCE_INIT;
-    uint64_t away_usec = memory->options.limits.away_usec;
+/* How long to wait, by the options of this GPU. */
+static struct wait_limits limits_now(const struct gpu_memory *memory) {
+    struct wait_limits limits = memory->options.limits;
 
-    if (memory->options.limits.memory_usec)
-        patience.timeout_usec = left(memory->options.limits.memory_usec, allocation->terms);
     /* A daemon that did not answer when it was tried has had that time already. */
-    if (allocation->refused.code == -ENOTCONN && away_usec > 0)
-        away_usec -= MIN(clock_usec(CLOCK_MONOTONIC) - allocation->tried_usec, away_usec - 1);
-    patience.reconnect_usec = left(away_usec, allocation->terms);
-    patience.hangs_usec = memory->options.limits.hangs_usec;
-    patience.progress = wait_limits_log;
-    return patience;
+    if (allocation->refused.code == -ENOTCONN && limits.away_usec > 0)
+        limits.away_usec -=
+            MIN(clock_usec(CLOCK_MONOTONIC) - allocation->tried_usec, limits.away_usec - 1);
+    return limits;
 }
 
-static int lease_grow(const struct gpu_memory *memory, uint64_t bytes,
-                      const struct allot_lease_patience *patience) {
-    allocation->refused = (struct allot_error){ 0 };
-    return allot_lease_grow_with(memory->options.lease, memory->gpu->uuid, bytes, patience,
-                                 &allocation->refused);
-}
-
-/* From now on it is heard. */
+/* Have the allocation's wait woken by news of this GPU from now on. */
 static void listen(const struct gpu_memory *memory) {
-    if (!allocation->terms || allocation->has_wakeup)
+    if (!allocation->wait || allocation->is_first || allocation->is_heard)
         return;
-    wakeup_begin(&allocation->wakeup, memory->gpu, allocation->terms->stopped);
-    allocation->has_wakeup = true;
+    wait_listen(allocation->wait, memory->gpu);
+    allocation->is_heard = true;
 }
 
-/* As lease_grow(), but it can be stopped: even a daemon that hangs blocks no run. */
-static int lease_grow_until_stopped(const struct gpu_memory *memory, uint64_t bytes,
-                                    struct allot_lease_patience patience,
-                                    bool (*go_on)(void *userdata)) {
+/* Ask the lease. With a wait, the call can be stopped: even a daemon that hangs blocks no run. */
+static int grow(const struct gpu_memory *memory, uint64_t bytes, bool may_wait,
+                bool (*go_on)(void *userdata)) {
+    struct wait none = wait_begin(UINT64_MAX, NULL),
+                *wait = allocation->wait ? allocation->wait : &none;
+
     listen(memory);
-    if (allocation->has_wakeup) {
-        patience.cancel_fd = allocation->wakeup.fd;
-        patience.go_on = go_on;
-    }
-    return lease_grow(memory, bytes, &patience);
+    wait->limits = may_wait ? limits_now(memory)
+                            : (struct wait_limits){ 0, 1, memory->options.limits.hangs_usec };
+    wait->progress = may_wait ? wait_say : NULL;
+    wait->go_on = go_on;
+    wait->userdata = wait;
+    allocation->refused = (struct allot_error){ 0 };
+    return lease_grow(memory->options.lease, memory->gpu->uuid, bytes, wait, &allocation->refused);
 }
 
 static int take_first(struct gpu_memory *memory, uint64_t bytes) {
-    struct allot_lease_patience patience = lease_patience_now(memory);
-
-    patience.userdata = &allocation->log;
-    return lease_grow(memory, bytes, &patience);
+    return grow(memory, bytes, true, NULL);
 }
 
-/* What it has credit for and did not use. */
+/* Give back credit that was not used. */
 static void drop_credit(void) {
     gpu_memory_give(allocation->memory, allocation->credit_bytes);
     allocation->credit_bytes = 0;
@@ -263,7 +246,7 @@ static int alloc_parts(struct allot_error *err) {
 
         allocation->part = part;
         part->need_bytes = 0;
-        /* Of the missing parts, the error names the (first) largest. */
+        /* The error names the largest of the missing parts, or the first of these. */
         is_spoken_of = r == 0 || part->bytes > allocation->parts[allocation->failed].bytes;
         one = arena_alloc(arena, &request, &part->block, is_spoken_of ? err : NULL);
         part->is_there = one == 0;
@@ -282,8 +265,8 @@ static int alloc_parts(struct allot_error *err) {
     return r;
 }
 
-/* One try of the arena, without asking the lease. No other thread comes upon memory that a part has
- * and that will be given back for another part. */
+/* One try of the arena, without asking the lease. Other threads never see memory that a part got
+ * and that goes back because another part is missing. */
 static int alloc_with(bool may_ask, struct allot_error *err) {
     pthread_rwlock_t *lock = &allocation->memory->gathering;
     int r;
@@ -312,12 +295,8 @@ static void refuse_parts(void) {
 /* Without waiting: -ENOMEM, and the least that is missing; -ECANCELED. */
 static int try(void) {
     struct gpu_memory *memory = allocation->memory;
-    struct allot_lease_patience patience = ALLOT_LEASE_PATIENCE_INIT;
     int r;
 
-    /* A daemon that is away is not waited for. */
-    patience.reconnect_usec = 1;
-    patience.hangs_usec = memory->options.limits.hangs_usec;
     for (uint32_t i = 0; i < allocation->n_parts; i++)
         allocation->parts[i].refused_bytes = UINT64_MAX;
     allocation->is_refused = false;
@@ -327,7 +306,7 @@ static int try(void) {
 
         listen(memory);
         settle(memory);
-        if (lease_grow_until_stopped(memory, missing, patience, hear) == 0)
+        if (grow(memory, missing, false, hear_aside) == 0)
             allocation->credit_bytes += missing;
         else if (allocation->is_stopped || allocation->is_moot)
             return allocation->is_stopped ? -ECANCELED : -EALREADY;
@@ -338,13 +317,12 @@ static int try(void) {
 }
 
 static int try_and_reclaim(void) {
-    const struct gpu_memory_terms *terms = allocation->terms;
     int r;
 
     allocation->tried_usec = clock_usec(CLOCK_MONOTONIC);
     do
         r = try();
-    while (r == -ENOMEM && terms && terms->reclaim && terms->reclaim(terms->userdata));
+    while (r == -ENOMEM && allocation->reclaim && allocation->reclaim(allocation->userdata));
     return r;
 }
 
@@ -357,9 +335,9 @@ bool gpu_memory_is_on_its_way(struct gpu *gpu) {
     return stats.pending_bytes > 0 && stream_progress_mark(&gpu->progress);
 }
 
-/* Not enough: what has become free since is given back, for the daemon to grant to the next in its
- * queue, once the caller has reported it. Nothing else is given back: the wait is for what is
- * missing besides. */
+/* Not enough: give back the memory that has become free since, so that the daemon can grant it to
+ * the next in its queue once the caller has reported it. Keep everything else: the wait is only for
+ * the bytes that are missing. */
 static void give_back(struct gpu_memory *memory) {
     uint64_t more =
                  allocation->waited_bytes - MIN(allocation->need_bytes, allocation->waited_bytes),
@@ -376,27 +354,22 @@ static void give_back(struct gpu_memory *memory) {
 
 /* Something happened: true if that does not end the wait. */
 static bool look(void *userdata) {
-    const struct gpu_memory_terms *terms = allocation->terms;
-
     if (!hear(userdata))
         return false;
     do
         allocation->is_done = alloc_with(false, NULL) == 0;
-    while (!allocation->is_done && terms->reclaim && terms->reclaim(terms->userdata));
+    while (!allocation->is_done && allocation->reclaim &&
+           allocation->reclaim(allocation->userdata));
     if (!allocation->is_done) {
         give_back(allocation->memory);
-        settle(allocation->memory); /* what the try itself made idle, too: others queue for it */
+        settle(allocation->memory); /* also what this try made idle: other jobs may wait for it */
     }
     return !allocation->is_done;
 }
 
-static void say(void *userdata, uint64_t place, const char *reason) {
-    wait_limits_log(&allocation->log, place, reason);
-}
-
-/* The bytes that a grant must have for the parts to fit: what is missing, and what the allocation
- * took for some of them, as this goes back, to the arena at once and from there to the lease; but
- * not more than they need where nothing is allocated. */
+/* The bytes that a grant must have for all parts to fit: the missing bytes, and those that the
+ * allocation took for some parts, because these go back to the arena at once and from there to the
+ * lease; but not more than the parts need when nothing is allocated. */
 static uint64_t bytes_in_line(void) {
     uint64_t page = allocation->memory->page_bytes, whole = 0;
 
@@ -406,26 +379,24 @@ static uint64_t bytes_in_line(void) {
     return MAX(whole, allocation->need_bytes);
 }
 
-/* In the queue. 0: there is more credit, or `is_done`; -ECANCELED: stopped; else the lease's
- * answer. */
+/* Wait in the daemon's queue. 0: there is more credit, or `is_done`; -ECANCELED: stopped; else the
+ * lease's answer. */
 static int stand_in_line(void) {
     struct gpu_memory *memory = allocation->memory;
-    struct allot_lease_patience patience = lease_patience_now(memory);
     int r;
 
     /* An allocation that held a part while it waits for the rest could keep another from ending its
      * wait. */
     drop_credit();
     settle(memory);
-    if (allocation->wakeup.fd < 0)
+    if (allocation->wait->fd < 0)
         return error_set(&allocation->refused, -EMFILE,
                          "it cannot wait without a file descriptor: raise the limit "
                          "(ulimit -n)");
     allocation->waited_bytes = bytes_in_line();
     allocation->took_bytes = 0;
-    patience.progress = say;
-    wakeup_raise(&allocation->wakeup); /* what happened since the try is not missed */
-    r = lease_grow_until_stopped(memory, allocation->waited_bytes, patience, look);
+    wait_raise(allocation->wait); /* what happened since the try is not missed */
+    r = grow(memory, allocation->waited_bytes, true, look);
     if (r == 0)
         allocation->credit_bytes += allocation->waited_bytes;
     allocation->is_late =
@@ -436,12 +407,12 @@ static int stand_in_line(void) {
                                     : r;
 }
 
-/* Others may give back what is missing: the lease refused, not the driver or the cap; and it may
- * pass. */
+/* Whether a wait can help: the lease refused, not the driver or the cap, and other leases may give
+ * the bytes back. */
 static bool can_wait(void) {
     const struct wait_limits *limits = &allocation->memory->options.limits;
 
-    return allocation->terms && !allocation->terms->is_hasty && allocation->is_refused &&
+    return allocation->wait && !allocation->wait->is_hasty && allocation->is_refused &&
            allocation->need_bytes && (limits->memory_usec || allocation->refused.code == -ENOTCONN);
 }
 
@@ -451,7 +422,7 @@ static int stopped(struct allot_error *err) {
 
     return error_set(err, -ECANCELED, "stopped while waiting for memory of %s, %s for %s%s%s",
                      allocation->memory->gpu->name, units_format_bytes(part->bytes, asked),
-                     part->tag, *allocation->log.reason ? ": " : "", allocation->log.reason);
+                     part->tag, *allocation->wait->reason ? ": " : "", allocation->wait->reason);
 }
 
 static int run_allocation(struct allot_error *err) {
@@ -467,16 +438,21 @@ static int run_allocation(struct allot_error *err) {
         return stopped(err);
     if (r == 0 || r == -EALREADY)
         return r;
-    /* The last time, for the arena's words. */
+    /* Try a last time, for the arena's error text. */
     r = alloc_with(false, err);
     return r == -ENOMEM && allocation->is_late ? -ETIMEDOUT : r;
 }
 
 int gpu_memory_alloc_all(struct gpu *gpu, struct gpu_memory_part *parts, uint32_t n,
-                         const struct gpu_memory_terms *terms, uint32_t *ret_failed,
-                         struct allot_error *err) {
-    struct allocation *outer = allocation; /* reclaiming may run callbacks that allocate */
-    struct allocation own = { .memory = gpu->memory, .parts = parts, .n_parts = n, .terms = terms };
+                         struct wait *wait, bool (*reclaim)(void *userdata), void *userdata,
+                         uint32_t *ret_failed, struct allot_error *err) {
+    struct gpu_allocation *outer = allocation; /* reclaiming may run callbacks that allocate */
+    struct gpu_allocation own = { .memory = gpu->memory,
+                                  .parts = parts,
+                                  .n_parts = n,
+                                  .wait = wait,
+                                  .reclaim = reclaim,
+                                  .userdata = userdata };
     int r;
 
     for (uint32_t i = 0; i < n; i++)
@@ -485,8 +461,7 @@ int gpu_memory_alloc_all(struct gpu *gpu, struct gpu_memory_part *parts, uint32_
     r = run_allocation(err);
     drop_credit();
     settle(gpu->memory);
-    if (own.has_wakeup)
-        wakeup_end(&own.wakeup);
+    look_later();
     allocation = outer;
     if (r < 0)
         *ret_failed = own.failed;
@@ -495,14 +470,15 @@ int gpu_memory_alloc_all(struct gpu *gpu, struct gpu_memory_part *parts, uint32_
 
 void gpu_memory_dealloc(struct gpu *gpu, uint64_t handle) {
     arena_dealloc_on(gpu->arena, handle, &gpu->memory->stream, 1);
-    wakeup_news(gpu);
+    wait_news(gpu);
 }
 
 /* ---- Life ------------------------------------------------------------------------------------ */
 
 int gpu_memory_new(struct gpu *gpu, const struct gpu_memory_options *options,
                    struct allot_error *err) {
-    struct allocation first = { .is_first = true };
+    struct wait wait = wait_begin(UINT64_MAX, NULL);
+    struct gpu_allocation first = { .wait = &wait, .is_first = true };
     size_t total_bytes;
     int r = cuda_device_total_mem(gpu->cuda, err, &total_bytes, gpu->device);
 

@@ -18,10 +18,10 @@
 #include "base/error.h"
 #include "libclient/device/gpu.h"
 
-/* The range reserved, in multiples of the device's memory: enough for 16 threads to have addresses
- * of their own in the arena, and freed pages are holes that need not be filled at once. Where the
- * driver has not that many left, less is asked for, but not so little that there is no room for
- * either. */
+/* The size of the reserved range, in multiples of the device's memory: enough for 16 threads to
+ * have their own addresses in the arena, and for holes that freed pages leave. If the driver
+ * does not have that many addresses left, we ask for less, but for enough to leave some room for
+ * both. */
 enum { SPAN_TIMES = 16, SPAN_TIMES_LEAST = 4 };
 
 static CUmemAllocationProp page_kind(const struct gpu *gpu) {
@@ -101,7 +101,7 @@ static int source_trim(void *userdata, uint64_t offset, uint64_t bytes) {
     return r;
 }
 
-/* The same pages at other addresses: the lease has no part in it. */
+/* Map the same pages at other addresses: the lease need not know. */
 static int source_remap(void *userdata, uint64_t from, uint64_t to, uint64_t bytes) {
     struct gpu_memory *memory = userdata;
     const struct cuda *cuda = memory->gpu->cuda;
@@ -122,7 +122,7 @@ static int source_remap(void *userdata, uint64_t from, uint64_t to, uint64_t byt
             break;
         memory->pages[(to + at) / memory->page_bytes] = page;
     }
-    /* All are there twice, or all that are there twice go. */
+    /* If all pages are mapped twice now, unmap the old places; else undo the new ones. */
     for (uint64_t at = 0; at < bytes; at += memory->page_bytes) {
         uint64_t gone = r == 0 ? from + at : to + at;
 
@@ -264,7 +264,7 @@ int gpu_source_open(struct gpu_memory *memory, uint64_t total_bytes, struct allo
     };
     int r;
 
-    /* An arena takes a cap of 0 for none at all. */
+    /* To an arena, a cap of 0 means no cap. */
     if (options.cap_bytes < memory->page_bytes)
         return error_set(err, memory->options.lease ? -ENOSPC : -EINVAL,
                          "%" PRIu64 " bytes of %s are less than a page of %" PRIu64

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * GPU source: the pages of an arena, mapped by the driver; and what it shares with gpu_memory.c,
- * which has the lease grant them. Internal to the two.
+ * GPU source: the pages of an arena, which the driver maps; and the state that it shares with
+ * gpu_memory.c, which asks the lease for them. Internal to the two.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -25,9 +25,9 @@ struct gpu_memory {
     _Atomic uint64_t owed_bytes; /* no longer mapped, but not yet given back to the lease */
 };
 
-/* The range of addresses; none where the driver does not do that. -ENOMEM of the host. */
+/* Reserve the range of addresses, if the driver can do that. -ENOMEM: no host memory. */
 int gpu_source_reserve(struct gpu_memory *memory, uint64_t total_bytes);
-/* gpu->arena, over it. */
+/* Make gpu->arena over that range. */
 int gpu_source_open(struct gpu_memory *memory, uint64_t total_bytes, struct allot_error *err);
 
 /* ---- Of gpu_memory.c, called by the source within an allocation ------------------------------ */
@@ -36,7 +36,8 @@ int gpu_source_open(struct gpu_memory *memory, uint64_t total_bytes, struct allo
 int gpu_memory_take(struct gpu_memory *memory, uint64_t bytes);
 /* `bytes` are no longer mapped. */
 void gpu_memory_give(struct gpu_memory *memory, uint64_t bytes);
-/* Where the allocation of this thread keeps the error of a refusal; NULL: there is no allocation.
+/* Where this thread's allocation keeps the error of a refusal; NULL: this thread allocates nothing
+ * now.
  */
 struct allot_error *gpu_memory_refused(void);
 int gpu_memory_describe(void *userdata, char *text, size_t size); /* mem_source.describe() */

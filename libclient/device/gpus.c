@@ -17,10 +17,10 @@
 #include "base/gpuid.h"
 #include "libclient/allot/lease.h"
 #include "libclient/core/log.h"
+#include "libclient/core/wait.h"
 #include "libclient/device/visible.h"
 #include "libclient/device/gpu.h"
 #include "libclient/device/gpu_memory.h"
-#include "libclient/device/wait_limits.h"
 #include "libclient/lease/lease.h"
 
 enum { SHARES_MAX = 64, TIER_ARENAS = 4 };
@@ -53,24 +53,50 @@ static struct allot_lease_amount amount_of(const struct gpus_options *options) {
     return amount;
 }
 
-/* 0 with a lease, or 0 without: unmanaged. That is for boxes without a daemon: where a daemon
- * exists but does not answer, other jobs may have leases on the same memory. */
+/* The request for exactly what is needed. */
+struct exact_request {
+    struct allot_lease_amount amounts[SHARES_MAX];
+    const char *devices[SHARES_MAX];
+};
+
+static void ask_exactly(struct allot_lease_options *lease, const struct gpus_options *options,
+                        struct exact_request *exact) {
+    size_t n = MIN(options->n_needs, (size_t)SHARES_MAX);
+
+    for (size_t i = 0; i < n; i++) {
+        exact->devices[i] = options->needs[i].device;
+        exact->amounts[i] = (struct allot_lease_amount){ .mode = ALLOT_LEASE_FIXED,
+                                                         .bytes = options->needs[i].lease_bytes };
+    }
+    lease->devices = exact->devices;
+    lease->amounts = exact->amounts;
+    lease->n_devices = lease->n_amounts = n;
+}
+
+/* Returns 0 with a lease, or 0 without one: the GPUs are then unmanaged. Only a box without a
+ * daemon allows that: if a daemon exists but does not answer, other jobs may have leases on the
+ * same memory. */
 static int lease_get(const struct gpus_options *options, const struct device_visible *chosen,
                      struct allot_error *err) {
     const struct wait_limits limits = wait_limits_of(options->no_wait, options->wait_usec);
     struct allot_lease_options lease = ALLOT_LEASE_OPTIONS_INIT;
-    struct wait_limits_logged waits = { 0 };
+    struct wait said = wait_begin(UINT64_MAX, NULL);
     struct allot_error refused = { 0 };
+    struct exact_request exact;
     int r;
 
     lease.tier = TIER_ARENAS;
     lease.reconnect_usec = limits.away_usec;
-    lease.progress = wait_limits_log;
-    lease.userdata = &waits;
+    lease.progress = wait_say;
+    lease.userdata = &said;
     r = allot_lease_attach(&process.lease, 0, NULL, &lease, &refused);
     if (r == -ENOENT && !getenv("ALLOT_LEASE")) {
-        lease.amount = amount_of(options);
-        lease.gpus = options->n_gpus ? options->n_gpus : 1;
+        if (options->n_needs)
+            ask_exactly(&lease, options, &exact);
+        else {
+            lease.amount = amount_of(options);
+            lease.gpus = options->n_gpus ? options->n_gpus : 1;
+        }
         lease.visible_devices = chosen->uuids;
         lease.no_wait = options->no_wait;
         lease.timeout_usec = options->wait_usec;
@@ -85,7 +111,7 @@ static int lease_get(const struct gpus_options *options, const struct device_vis
     return 0;
 }
 
-/* The lease's word for this device, with its limit; false: it is not among those leased. */
+/* The lease's name for this device, and its limit; false: the device is not leased. */
 static bool find_share(const struct gpu *gpu, struct allot_lease_share *ret) {
     struct allot_lease_share shares[SHARES_MAX];
     size_t n = allot_lease_shares(process.lease, shares, SHARES_MAX);
@@ -106,6 +132,9 @@ static uint64_t cap_of(const struct gpu *gpu, const struct gpus_options *options
     size_t total = 0;
     uint64_t cap;
 
+    for (size_t i = 0; i < options->n_needs; i++)
+        if (strcmp(options->needs[i].device, gpu->uuid) == 0)
+            return options->needs[i].tensor_bytes;
     cuda_device_total_mem(gpu->cuda, NULL, &total, gpu->device);
     cap = options->fraction_permyriad
               ? (uint64_t)((unsigned __int128)total * options->fraction_permyriad / 10000)
@@ -152,7 +181,7 @@ static int add_gpu(const struct cuda *cuda, int number, const struct gpus_option
         return error_set(err, -ENOMEM, "no host memory for a GPU");
     process.set.gpus = grown;
     if (process.lease) {
-        /* Looked at without a context, which would cost memory of a device that may not be ours. */
+        /* Look without a context: that would cost memory of a device that may not be ours. */
         struct gpu probe = { .cuda = (struct cuda *)cuda, .number = number };
 
         r = gpu_identify(&probe, err);
@@ -202,14 +231,14 @@ static void say_without(int code, const struct gpus_options *options, const char
     log_say(is_broken ? ALLOT_LOG_WARNING : ALLOT_LOG_NOTICE, "%s: no GPU is used", why);
 }
 
-/* Fewer than were asked for, and what there are. */
+/* The error: fewer GPUs than were asked for, and which there are. */
 static int too_few(const struct gpus_options *options, const struct cuda *cuda, size_t n,
                    const char *where, struct allot_error *err) {
     const char *environment = getenv("CUDA_VISIBLE_DEVICES");
 
     return error_set(
         err, -ENODEV,
-        "%u GPUs are asked for, but %s %zu: the driver shows this process %d%s%.64s%s%.64s%s%s",
+        "%u GPUs were requested, but %s %zu: the driver shows this process %d%s%.64s%s%.64s%s%s",
         options->n_gpus, where, n, cuda->n_devices, environment ? ", by CUDA_VISIBLE_DEVICES=" : "",
         environment ? environment : "",
         options->visible_devices ? ", of which visible_devices leaves those of \"" : "",
@@ -267,11 +296,10 @@ static int check_set(const struct gpus_options *options, struct allot_error *err
     if (process.pid != getpid())
         return error_set(err, -ECHILD, "the driver cannot be used in the child of a fork");
     if (options->n_gpus > process.set.n)
-        return error_set(
-            err, -ENODEV,
-            "%u GPUs are asked for, but the sessions of this process share the %u that "
-            "the first of them leased: let that one ask for as many",
-            options->n_gpus, process.set.n);
+        return error_set(err, -ENODEV,
+                         "%u GPUs were requested, but the sessions of this process share the %u "
+                         "that the first session leased: let the first session request as many",
+                         options->n_gpus, process.set.n);
     return 0;
 }
 
@@ -305,15 +333,6 @@ void gpus_put(const struct gpus *gpus) {
     if (--process.n_users == 0 && process.pid == getpid())
         let_go();
     pthread_mutex_unlock(&process.lock);
-}
-
-struct gpu_visit gpus_visit_begin(const struct gpus *gpus) {
-    return gpus && gpus->n ? gpu_visit_begin(gpus->gpus[0]->cuda) : (struct gpu_visit){ 0 };
-}
-
-void gpus_visit_end(const struct gpu_visit *visit) {
-    if (visit->cuda)
-        gpu_visit_end(visit);
 }
 
 static void see(struct gpus_seen *ret, const struct gpu *gpu, uint64_t memory_bytes) {

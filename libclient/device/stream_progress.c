@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/halt.h"
 #include "libclient/device/gpu.h"
-#include "libclient/device/wakeup.h"
+#include "libclient/core/wait.h"
 
 void stream_progress_init(struct stream_progress *progress, struct gpu *gpu) {
     *progress = (struct stream_progress){ .gpu = gpu };
@@ -29,7 +29,7 @@ static void tell(struct waiter_entry *entry) {
     pthread_mutex_lock(&progress->lock);
     progress->n_passed++;
     pthread_mutex_unlock(&progress->lock);
-    wakeup_news(progress->gpu);
+    wait_news(progress->gpu);
 }
 
 /* With the lock held, and no mark pending. */
@@ -83,24 +83,25 @@ int stream_progress_query(const struct stream_progress *progress, struct allot_e
 int stream_progress_await(struct stream_progress *progress, const atomic_bool *stopped,
                           struct allot_error *err) {
     uint64_t number;
-    struct wakeup wakeup;
+    struct wait wait;
     int r = stream_progress_query(progress, err);
 
     if (r != -EAGAIN)
         return r;
-    wakeup_begin(&wakeup, progress->gpu, stopped);
+    wait = wait_begin(UINT64_MAX, stopped);
+    wait_listen(&wait, progress->gpu);
     pthread_mutex_lock(&progress->lock);
     number = progress->n_set + 1; /* a pending mark may stand before what is queued now */
     pthread_mutex_unlock(&progress->lock);
     for (;;) {
-        wakeup_lower(&wakeup);
+        wait_lower(&wait);
         r = halt_is_set(stopped)
                 ? error_set(err, -ECANCELED, "stopped while %s has other work", progress->gpu->name)
                 : look(progress, number, err);
         if (r != -EAGAIN)
             break;
-        wakeup_sleep(&wakeup, UINT64_MAX);
+        wait_sleep(&wait, UINT64_MAX);
     }
-    wakeup_end(&wakeup);
+    wait_end(&wait);
     return r;
 }

@@ -3,7 +3,7 @@
 /*
  * Stream progress: how far a GPU has come with the work queued on its compute stream. There is one
  * mark on the stream at a time. A thread of the device waits for it and, when the GPU has passed
- * it, wakes the threads that wait for news of the GPU (device/wakeup.h); so those can be stopped
+ * it, wakes the threads that wait for news of the GPU (core/wait.h); so those can be stopped
  * while they sleep. Any thread.
  */
 #include <pthread.h>
@@ -35,6 +35,6 @@ bool stream_progress_mark(struct stream_progress *progress);
 int stream_progress_query(const struct stream_progress *progress, struct allot_error *err);
 
 /* Wait until the GPU has done all that is queued now. -ECANCELED: `stopped` was set, and
- * wakeup_stop() called; NULL: never. */
+ * wait_stop() called; NULL: never. */
 int stream_progress_await(struct stream_progress *progress, const atomic_bool *stopped,
                           struct allot_error *err);

@@ -12,20 +12,20 @@
 #include "libclient/device/gpu.h"
 
 /* The devices that the driver shows as a box of their own, for visible_decide(). */
-struct shown {
+struct shown_devices {
     struct visible_box box;
     struct visible_gpu *gpus;
     struct visible_mig *migs;
     char (*uuids)[GPUID_TEXT_SIZE];
 };
 
-static void shown_done(struct shown *shown) {
+static void shown_done(struct shown_devices *shown) {
     free(shown->gpus);
     free(shown->migs);
     free(shown->uuids);
 }
 
-static int shown_make(struct shown *ret, struct cuda *cuda, struct allot_error *err) {
+static int shown_make(struct shown_devices *ret, struct cuda *cuda, struct allot_error *err) {
     size_t n = (size_t)cuda->n_devices;
 
     ret->gpus = calloc(n, sizeof(*ret->gpus));
@@ -60,7 +60,7 @@ static int shown_make(struct shown *ret, struct cuda *cuda, struct allot_error *
     return 0;
 }
 
-static int take(struct device_visible *ret, const struct shown *shown,
+static int take(struct device_visible *ret, const struct shown_devices *shown,
                 const struct visible_list *list, struct allot_error *err) {
     ret->numbers = calloc(list->n_devices + 1, sizeof(*ret->numbers));
     ret->uuids = calloc(list->n_devices + 1, GPUID_TEXT_SIZE + 1);
@@ -79,7 +79,7 @@ static int take(struct device_visible *ret, const struct shown *shown,
 static int choose(struct device_visible *ret, struct cuda *cuda, const char *text,
                   struct allot_error *err) {
     const struct visible_env env = visible_env(text, NULL);
-    cleanup(shown_done) struct shown shown = { 0 };
+    cleanup(shown_done) struct shown_devices shown = { 0 };
     cleanup(freep) struct visible_list *list = malloc(sizeof(*list));
     int r = list ? shown_make(&shown, cuda, err)
                  : error_set(err, -ENOMEM, "no host memory for a list of devices");

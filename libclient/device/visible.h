@@ -7,7 +7,7 @@
  *
  * The environment itself is left alone: it belongs to the whole process, is not safe to change
  * while other threads read it, is inherited by children, and has no effect once the driver is
- * initialised. A list cannot bring devices that the driver does not show, such as the second MIG
+ * initialised. A list cannot add devices that the driver does not show, such as the second MIG
  * device of a box.
  */
 #include <stddef.h>

@@ -5,7 +5,7 @@
 #include <signal.h>
 
 static void *serve(void *user) {
-    struct waiter *waiter = user;
+    struct event_waiter *waiter = user;
 
     cuda_ctx_set_current(waiter->cuda, NULL, waiter->context);
     pthread_mutex_lock(&waiter->lock);
@@ -30,7 +30,7 @@ static void *serve(void *user) {
     return NULL;
 }
 
-static int start(struct waiter *waiter) {
+static int start(struct event_waiter *waiter) {
     sigset_t all, before;
     int r;
 
@@ -46,14 +46,14 @@ static int start(struct waiter *waiter) {
     return 0;
 }
 
-void waiter_init(struct waiter *waiter, const struct cuda *cuda, CUcontext context) {
-    *waiter = (struct waiter){ .cuda = cuda, .context = context };
+void waiter_init(struct event_waiter *waiter, const struct cuda *cuda, CUcontext context) {
+    *waiter = (struct event_waiter){ .cuda = cuda, .context = context };
     waiter->last = &waiter->first;
     pthread_mutex_init(&waiter->lock, NULL);
     pthread_cond_init(&waiter->news, NULL);
 }
 
-void waiter_done(struct waiter *waiter) {
+void waiter_done(struct event_waiter *waiter) {
     if (!waiter->last)
         return;
     pthread_mutex_lock(&waiter->lock);
@@ -67,7 +67,7 @@ void waiter_done(struct waiter *waiter) {
     waiter->last = NULL;
 }
 
-int waiter_post(struct waiter *waiter, struct waiter_entry *entry) {
+int waiter_post(struct event_waiter *waiter, struct waiter_entry *entry) {
     int r = 0;
 
     entry->next = NULL;

@@ -23,7 +23,7 @@ struct waiter_entry {
     void (*tell)(struct waiter_entry *entry);
 };
 
-struct waiter {
+struct event_waiter {
     const struct cuda *cuda;
     CUcontext context;
     pthread_mutex_t lock; /* of all below */
@@ -34,10 +34,12 @@ struct waiter {
 };
 
 /* `cuda` and `context` are borrowed. */
-void waiter_init(struct waiter *waiter, const struct cuda *cuda, CUcontext context);
-/* After the last entry was told of. Only in the process that posted, not in a fork of it. */
-void waiter_done(struct waiter *waiter);
+void waiter_init(struct event_waiter *waiter, const struct cuda *cuda, CUcontext context);
+/* Call this after `tell` was called for the last entry, and only in the process that posted, not in
+ * a fork of it. */
+void waiter_done(struct event_waiter *waiter);
 
-/* Entries are told of in the order in which they were posted. -EAGAIN: no thread could be started.
+/* The waiter calls `tell` for entries in the order in which they were posted. -EAGAIN: no thread
+ * could be started.
  */
-int waiter_post(struct waiter *waiter, struct waiter_entry *entry);
+int waiter_post(struct event_waiter *waiter, struct waiter_entry *entry);

@@ -43,7 +43,7 @@ struct attr {
     };
 };
 
-/* Values to hand over: they borrow what they point to, and are not for attr_done(). */
+/* Values to pass as arguments: they borrow what they point to; do not call attr_done() on them. */
 static inline struct attr attr_int(int64_t i) {
     return (struct attr){ .kind = ATTR_INT, .i = i };
 }
@@ -69,12 +69,12 @@ static inline struct attr attr_ints(const int64_t *values, size_t n) {
     return (struct attr){ .kind = ATTR_INTS, .ints = { (int64_t *)values, n } };
 }
 
-/* It points to nothing where something must be: a text, a tensor, numbers of which there are some.
- */
+/* Whether it points to nothing where something is required: a text, a tensor, or a list that is not
+ * empty. */
 bool attr_is_null(const struct attr *attr);
 
 const char *attr_kind_name(enum attr_kind kind);          /* as in signatures: "int", "ints" */
 int attr_copy(struct attr *ret, const struct attr *attr); /* -ENOMEM */
 void attr_done(struct attr *attr);
-/* Whether they are of one kind and say the same; tensors: the same type, shape and bytes. */
+/* Whether both have the same kind and value; for tensors: type, shape and bytes. */
 bool attr_equal(const struct attr *a, const struct attr *b);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Build: a node in four steps. What the request says is brought into the order of the op (lists and
- * their lengths, reads of variables, attributes); then scopes and name; then the node is laid out
- * in one block of memory and its shapes are inferred; then it is published. Only the last step
- * changes the graph, but for reads of variables and names, which do no harm.
+ * Build: makes a node in four steps. First, the request is brought into the order of the op (lists
+ * and their lengths, reads of variables, attributes). Then come scopes and name. Then the node is
+ * laid out in one block of memory and its shapes are inferred. Finally it is published. Only the
+ * last step changes the graph, except for reads of variables and names, which do no harm.
  */
 #include "libclient/graph/build.h"
 
@@ -25,14 +25,14 @@ struct draft {
     struct edge *inputs;
     struct attr attrs[OPDEF_ATTRS_MAX]; /* borrowed, until they are copied into the node */
     size_t n_outputs;
-    struct scope_list controls, colocate;
+    struct scope_ids controls, colocate;
     char *name, *device;
 };
 
 static void draft_done(struct draft *draft) {
     free(draft->inputs);
-    scope_list_done(&draft->controls);
-    scope_list_done(&draft->colocate);
+    scope_ids_done(&draft->controls);
+    scope_ids_done(&draft->colocate);
     free(draft->name);
     free(draft->device);
 }
@@ -43,7 +43,7 @@ static const char *called(const struct draft *draft) {
                                   : draft->request->op;
 }
 
-/* Without the '/' that says that a name is whole: name_new(). */
+/* The length of a name without the final '/' that marks it as whole: see name_new(). */
 static int called_length(const struct draft *draft) {
     size_t length = strlen(called(draft));
 
@@ -57,8 +57,8 @@ static int called_length(const struct draft *draft) {
                 (draft)->request->op))
 
 static int no_memory(struct draft *draft) {
-    return error_set(draft->err, -ENOMEM, "no memory for node '%.*s' (op %s)", called_length(draft),
-                     called(draft), draft->request->op);
+    return error_set(draft->err, -ENOMEM, "no host memory for node '%.*s' (op %s)",
+                     called_length(draft), called(draft), draft->request->op);
 }
 
 /* ---- What the request says ------------------------------------------------------------------- */
@@ -226,11 +226,11 @@ static int take_lists(struct draft *draft) {
 
     for (size_t i = 0; i < request->n_controls && r == 0; i++)
         r = request->controls[i] < n_nodes
-                ? scope_list_add(&draft->controls, request->controls[i])
+                ? scope_ids_add(&draft->controls, request->controls[i])
                 : refuse(draft, "a control dependency is not a node of this graph");
     for (size_t i = 0; i < request->n_colocate && r == 0; i++)
         r = request->colocate[i] < n_nodes
-                ? scope_list_add(&draft->colocate, request->colocate[i])
+                ? scope_ids_add(&draft->colocate, request->colocate[i])
                 : refuse(draft, "a node to share a device with is not in this graph");
     return r == -ENOMEM ? no_memory(draft) : r;
 }
@@ -367,7 +367,7 @@ static int publish(struct allot_graph *graph, struct node *node) {
             map_take_text(&graph->names, node->name);
             return -ENOMEM;
         }
-        *TAKE(variable) = (struct graph_variable){ id, UINT32_MAX, UINT32_MAX };
+        *TAKE(variable) = (struct graph_variable){ id, UINT32_MAX, UINT32_MAX, UINT32_MAX };
     }
     node->id = id;
     (*block)[id % GRAPH_BLOCK_NODES] = node;
@@ -408,6 +408,7 @@ static int draft_make(struct draft *draft, uint32_t *ret) {
         if (attr_copy(&node->attrs[i], &draft->attrs[i]) < 0)
             r = no_memory(draft);
     if (r == 0) {
+        node->hint = scope_hint(draft->graph);
         type_outputs(node);
         r = infer(draft, node);
     }
@@ -433,8 +434,7 @@ int build_add(struct allot_graph *graph, const struct build_node *request, uint3
 
 /* ---- Reads of variables ---------------------------------------------------------------------- */
 
-/* It goes where the variable is, whatever scope it is made in; `bare`: it waits for nothing, too.
- */
+/* Put the read where the variable is, whatever scopes say; `bare`: without control edges too. */
 static int read_new(struct allot_graph *graph, struct edge variable, const char *name, bool bare,
                     struct edge *ret, struct allot_error *err) {
     struct build_node request = { .op = "ReadVariable",
@@ -469,7 +469,7 @@ int build_read(struct allot_graph *graph, struct edge variable, bool fresh, stru
     }
     name = malloc(size);
     if (!name)
-        return error_set(err, -ENOMEM, "no memory to read variable '%s'", node->name);
+        return error_set(err, -ENOMEM, "no host memory to read variable '%s'", node->name);
     snprintf(name, size, "%s/read/", node->name);
     r = read_new(graph, variable, name, shared, ret, err);
     if (r == 0 && shared)

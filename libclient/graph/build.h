@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Build: how a node comes into a graph.
+ * Build: how a node is added to a graph.
  *
- * Everything is checked then and there: the op, the number and types of its inputs, its attributes,
- * the shapes. Type and length attributes that the inputs tell need not be given. Where a value is
- * wanted and the input is the handle of a variable, a ReadVariable comes between. Nothing is left
- * behind by a failure. One thread at a time.
+ * Everything is checked at once: the op, the number and types of its inputs, its attributes, the
+ * shapes. Type and length attributes that follow from the inputs need not be given. If a value is
+ * wanted and the input is the handle of a variable, a ReadVariable is put in between. A failure
+ * leaves nothing behind. One thread at a time.
  */
 #include "libclient/graph/graph.h"
 
@@ -38,23 +38,24 @@ int build_add(struct allot_graph *graph, const struct build_node *request, uint3
               struct allot_error *err);
 
 /*
- * The value of a variable: outside of control scopes one node that all share, else a new one, so
- * that it is read after what the scope names. `fresh`: a new one in any case.
+ * The value of a variable. Outside of control scopes all readers share one node; inside, each gets
+ * a new one, so that it reads the variable after the nodes of the scope. `fresh`: make a new one in
+ * any case.
  */
 int build_read(struct allot_graph *graph, struct edge variable, bool fresh, struct edge *ret,
                struct allot_error *err);
-/* A new one that is called `name`, not after the variable. */
+/* Always a new one, with the name `name` instead of one made from the variable's. */
 int build_read_named(struct allot_graph *graph, struct edge variable, const char *name,
                      struct edge *ret, struct allot_error *err);
 
-/* A tensor of one number all over. -EOVERFLOW, -ENOMEM. */
+/* A tensor whose elements are all the same number. -EOVERFLOW, -ENOMEM. */
 int constant_new(struct allot_tensor **ret, enum dtype dtype, const struct shape *shape,
                  double value, struct allot_error *err);
 
 /*
- * Several nodes in a row: after the first failure, kept in `r`, and for an input GRAPH_NO_EDGE the
- * calls do nothing and give GRAPH_NO_EDGE. They give output 0 (a node without outputs: its id, all
- * the same).
+ * Several nodes in a row: after the first failure, kept in `r`, or if an input is GRAPH_NO_EDGE,
+ * the calls do nothing and return GRAPH_NO_EDGE. They return output 0 (also for a node without
+ * outputs, for its id).
  */
 struct build {
     struct allot_graph *graph;

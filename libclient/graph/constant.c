@@ -9,7 +9,8 @@
 #include "libclient/core/tensor.h"
 #include "libclient/graph/build.h"
 
-/* One element as bytes; the nearest where the type is coarser, 0 for what an integer cannot be. */
+/* One element as bytes; the nearest value if the type is coarser, 0 if an integer cannot represent
+ * it. */
 static size_t element(uint8_t bytes[static 8], enum dtype dtype, double value) {
     size_t size = dtype_bytes(dtype);
     uint16_t half;

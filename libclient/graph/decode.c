@@ -2,9 +2,9 @@
 /*
  * Decode: a graph from untrusted bytes.
  *
- * A number in the file allocates nothing unless the bytes behind it bear it out, and each node is
- * made by build_add(): a file cannot hold what a program could not build. A file is refused if a
- * node has later nodes as inputs, if two nodes have one name, or if a node would differ from what
+ * A number in the file allocates nothing unless enough bytes follow it, and each node is made by
+ * build_add(): a file cannot contain what a program could not build. A file is refused if a node
+ * has later nodes as inputs, if two nodes have the same name, or if a node would differ from what
  * the file says.
  */
 #include <errno.h>
@@ -19,14 +19,14 @@
 #include "libclient/graph/file.h"
 #include "libclient/graph/format.h"
 
-struct reader {
+struct byte_reader {
     const uint8_t *bytes;
     size_t at, size;
     int r; /* the first failure: -EBADMSG where the bytes end too early */
 };
 
-/* What a node of the file is made of, until it is made. */
-struct draft {
+/* A node as read from the file, until it is built. */
+struct file_node {
     char *op, *name, *device;
     struct edge *inputs;
     uint32_t n_inputs, *controls, n_controls, *colocate, n_colocate;
@@ -34,7 +34,7 @@ struct draft {
     uint32_t n_attrs;
 };
 
-static void draft_done(struct draft *draft) {
+static void draft_done(struct file_node *draft) {
     free(draft->op);
     free(draft->name);
     free(draft->device);
@@ -47,7 +47,7 @@ static void draft_done(struct draft *draft) {
     }
 }
 
-static const uint8_t *take(struct reader *reader, size_t n) {
+static const uint8_t *take(struct byte_reader *reader, size_t n) {
     const uint8_t *start = reader->bytes + reader->at;
 
     if (reader->r == 0 && n > reader->size - reader->at)
@@ -58,7 +58,7 @@ static const uint8_t *take(struct reader *reader, size_t n) {
     return start;
 }
 
-static uint64_t number(struct reader *reader, size_t n) {
+static uint64_t number(struct byte_reader *reader, size_t n) {
     const uint8_t *bytes = take(reader, n);
     uint64_t value = 0;
 
@@ -67,8 +67,8 @@ static uint64_t number(struct reader *reader, size_t n) {
     return value;
 }
 
-/* A count of things of `bytes` at least, which must still be there. */
-static uint32_t count(struct reader *reader, size_t bytes) {
+/* A count of things that take at least `bytes` each, which must still be there. */
+static uint32_t count(struct byte_reader *reader, size_t bytes) {
     uint32_t n = (uint32_t)number(reader, 4);
 
     if (reader->r == 0 && n > (reader->size - reader->at) / bytes)
@@ -76,7 +76,7 @@ static uint32_t count(struct reader *reader, size_t bytes) {
     return reader->r < 0 ? 0 : n;
 }
 
-static void *memory(struct reader *reader, size_t n, size_t size) {
+static void *memory(struct byte_reader *reader, size_t n, size_t size) {
     void *block = reader->r < 0 ? NULL : calloc(n ? n : 1, size);
 
     if (reader->r == 0 && !block)
@@ -84,7 +84,7 @@ static void *memory(struct reader *reader, size_t n, size_t size) {
     return block;
 }
 
-static char *text(struct reader *reader) {
+static char *text(struct byte_reader *reader) {
     uint32_t n = count(reader, 1);
     const uint8_t *bytes = n > FORMAT_TEXT_MAX ? NULL : take(reader, n);
     char *copy;
@@ -97,7 +97,7 @@ static char *text(struct reader *reader) {
     return copy;
 }
 
-static uint32_t *ids(struct reader *reader, uint32_t *ret_n) {
+static uint32_t *ids(struct byte_reader *reader, uint32_t *ret_n) {
     uint32_t n = count(reader, 4), *list = memory(reader, n, sizeof(*list));
 
     for (uint32_t i = 0; i < n && list; i++)
@@ -106,7 +106,7 @@ static uint32_t *ids(struct reader *reader, uint32_t *ret_n) {
     return list;
 }
 
-static struct shape shape(struct reader *reader) {
+static struct shape shape(struct byte_reader *reader) {
     int rank = (int8_t)number(reader, 1);
     int64_t dims[SHAPE_RANK_MAX];
     struct shape made = { 0 };
@@ -118,7 +118,7 @@ static struct shape shape(struct reader *reader) {
     return made;
 }
 
-static struct allot_tensor *tensor(struct reader *reader) {
+static struct allot_tensor *tensor(struct byte_reader *reader) {
     enum dtype dtype = (enum dtype)number(reader, 1);
     struct shape own = shape(reader), checked;
     struct allot_tensor *made = NULL;
@@ -142,7 +142,7 @@ static struct allot_tensor *tensor(struct reader *reader) {
     return made;
 }
 
-static struct attr attr(struct reader *reader) {
+static struct attr attr(struct byte_reader *reader) {
     struct attr made = { .kind = ATTR_NONE };
     uint64_t kind = number(reader, 1), bits;
     uint32_t n;
@@ -189,7 +189,7 @@ static struct attr attr(struct reader *reader) {
     return made;
 }
 
-static void read_draft(struct reader *reader, struct draft *draft) {
+static void read_draft(struct byte_reader *reader, struct file_node *draft) {
     uint32_t n_attrs;
 
     draft->op = text(reader);
@@ -209,12 +209,12 @@ static void read_draft(struct reader *reader, struct draft *draft) {
     for (uint32_t i = 0; i < n_attrs && reader->r == 0; i++) {
         draft->attrs[i].name = text(reader);
         draft->attrs[i].value = attr(reader);
-        draft->n_attrs = i + 1; /* half of one, too, is given back */
+        draft->n_attrs = i + 1; /* so that an incomplete one is freed, too */
     }
 }
 
 /* The name as it is, outside of all scopes (name.h). */
-static char *whole_name(struct reader *reader, const char *name) {
+static char *whole_name(struct byte_reader *reader, const char *name) {
     size_t length = strlen(name);
     char *whole = memory(reader, length + 2, 1);
 
@@ -225,8 +225,8 @@ static char *whole_name(struct reader *reader, const char *name) {
     return whole;
 }
 
-static int make(struct allot_graph *graph, struct reader *reader, const struct draft *draft,
-                uint32_t expected, struct allot_error *err) {
+static int make(struct allot_graph *graph, struct byte_reader *reader,
+                const struct file_node *draft, uint32_t expected, struct allot_error *err) {
     struct build_node request = {
         .op = draft->op,
         .device = draft->device,
@@ -244,7 +244,7 @@ static int make(struct allot_graph *graph, struct reader *reader, const struct d
     int r;
 
     if (!name)
-        return error_set(err, -ENOMEM, "no memory for a graph");
+        return error_set(err, -ENOMEM, "no host memory for a graph");
     request.name = name;
     r = build_add(graph, &request, &id, err);
     if (r == -EINVAL)
@@ -259,7 +259,7 @@ static int make(struct allot_graph *graph, struct reader *reader, const struct d
     return 0;
 }
 
-/* Whether node `id` is of that op, about the variable, and not tied to others. */
+/* Whether node `id` is of that op, belongs to the variable and is not tied to other nodes. */
 static bool belongs(const struct allot_graph *graph, uint32_t id, const char *op,
                     uint32_t variable) {
     const struct node *node;
@@ -271,7 +271,7 @@ static bool belongs(const struct allot_graph *graph, uint32_t id, const char *op
            node->inputs[0].output == 0;
 }
 
-static int read_variables(struct allot_graph *graph, struct reader *reader,
+static int read_variables(struct allot_graph *graph, struct byte_reader *reader,
                           struct allot_error *err) {
     uint32_t n = count(reader, 12);
 
@@ -293,13 +293,14 @@ static int read_variables(struct allot_graph *graph, struct reader *reader,
     return 0;
 }
 
-static int read_graph(struct allot_graph *graph, struct reader *reader, struct allot_error *err) {
+static int read_graph(struct allot_graph *graph, struct byte_reader *reader,
+                      struct allot_error *err) {
     uint32_t n_nodes = (uint32_t)number(reader, 4);
     int r = 0;
 
     graph->seed = number(reader, 8);
     for (uint32_t i = 0; i < n_nodes && r == 0 && reader->r == 0; i++) {
-        struct draft draft = { 0 };
+        struct file_node draft = { 0 };
 
         read_draft(reader, &draft);
         if (reader->r == 0)
@@ -311,7 +312,7 @@ static int read_graph(struct allot_graph *graph, struct reader *reader, struct a
     if (r < 0)
         return r;
     if (reader->r == -ENOMEM)
-        return error_set(err, -ENOMEM, "no memory for a graph of %u nodes", n_nodes);
+        return error_set(err, -ENOMEM, "no host memory for a graph of %u nodes", n_nodes);
     if (reader->r < 0)
         return error_set(err, reader->r, "the file is damaged at byte %zu", reader->at);
     if (reader->at != reader->size)
@@ -322,7 +323,7 @@ static int read_graph(struct allot_graph *graph, struct reader *reader, struct a
 int graph_decode(struct allot_graph **ret, const uint8_t *bytes, size_t size,
                  struct allot_error *err) {
     cleanup(graph_unrefp) struct allot_graph *graph = NULL;
-    struct reader reader = { .bytes = bytes, .size = size };
+    struct byte_reader reader = { .bytes = bytes, .size = size };
     uint64_t version;
     int r;
 
@@ -332,7 +333,7 @@ int graph_decode(struct allot_graph **ret, const uint8_t *bytes, size_t size,
     version = number(&reader, 4);
     if (version != FORMAT_VERSION)
         return error_set(err, -ENOTSUP,
-                         "the file is of version %" PRIu64 ", and only %d is known here", version,
+                         "the file has version %" PRIu64 ", and only %d is known here", version,
                          FORMAT_VERSION);
     reader.at = size - 4;
     if (number(&reader, 4) != crc32c(0, bytes, size - 4))
@@ -340,7 +341,7 @@ int graph_decode(struct allot_graph **ret, const uint8_t *bytes, size_t size,
     reader.at = FORMAT_MAGIC_SIZE + 4;
     reader.size = size - 4;
     if (graph_new(&graph) < 0)
-        return error_set(err, -ENOMEM, "no memory for a graph");
+        return error_set(err, -ENOMEM, "no host memory for a graph");
     r = read_graph(graph, &reader, err);
     if (r < 0)
         return r;

@@ -148,7 +148,7 @@ int graph_encode(const struct allot_graph *graph, uint8_t **ret, size_t *ret_siz
     if (writer.r < 0) {
         free(writer.bytes);
         return error_set(err, writer.r,
-                         writer.r == -ENOMEM ? "no memory to save a graph of %u nodes"
+                         writer.r == -ENOMEM ? "no host memory to save a graph of %u nodes"
                                              : "a graph of %u nodes has a text that is too long",
                          n_nodes);
     }

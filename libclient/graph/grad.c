@@ -2,11 +2,11 @@
 /*
  * Grad: the reverse sweep.
  *
- * Nodes are in an order in which inputs come before, so one walk down the ids meets each node when
- * all that can come back through its outputs has: what came is added up, handed to the op's
- * gradient, and what that gives is kept with the outputs that the inputs are. Only nodes between xs
- * and ys are looked at: those that some x leads to and that lead to some y. Nodes made on the way
- * have greater ids than any of these and are not looked at.
+ * Inputs come before the nodes that use them, so one walk down the ids meets each node when
+ * everything that comes back through its outputs is known. That is added up and handed to the op's
+ * gradient; the results are kept with the outputs that the inputs refer to. Only nodes between xs
+ * and ys are visited: those that some x leads to and that lead to some y. Nodes made on the way
+ * have greater ids and are not visited.
  */
 #include "libclient/graph/grad.h"
 
@@ -23,7 +23,7 @@
 enum { FROM_X = 1, TO_Y = 2 };
 
 /* What comes back through one output. */
-struct flow {
+struct grad_flow {
     struct edge *parts;
     size_t n, size;
 };
@@ -32,9 +32,9 @@ struct sweep {
     struct allot_graph *graph;
     struct allot_error *err;
     uint32_t n_nodes;
-    uint8_t *marks;      /* by node */
-    struct flow **flows; /* by node: its outputs'; NULL: nothing yet */
-    char *prefix;        /* "gradients" */
+    uint8_t *marks;           /* by node */
+    struct grad_flow **flows; /* by node: its outputs'; NULL: nothing yet */
+    char *prefix;             /* "gradients" */
 };
 
 static void sweep_done(struct sweep *sweep) {
@@ -51,14 +51,14 @@ static void sweep_done(struct sweep *sweep) {
 }
 
 static int no_memory(struct sweep *sweep) {
-    return error_set(sweep->err, -ENOMEM, "no memory for gradients");
+    return error_set(sweep->err, -ENOMEM, "no host memory for gradients");
 }
 
 static bool has_gradient(enum dtype dtype) {
     return dtype_kind(dtype) == DTYPE_KIND_FLOAT;
 }
 
-/* What nodes lie between: forwards from xs, backwards from ys. */
+/* Mark the nodes that lie between: forwards from xs, backwards from ys. */
 static void mark(struct sweep *sweep, const struct edge *ys, size_t n_ys, const struct edge *xs,
                  size_t n_xs) {
     for (size_t i = 0; i < n_xs; i++)
@@ -81,10 +81,10 @@ static void mark(struct sweep *sweep, const struct edge *ys, size_t n_ys, const 
 
 static int add(struct sweep *sweep, struct edge to, struct edge part) {
     uint32_t n_outputs = graph_node(sweep->graph, to.node)->n_outputs;
-    struct flow *flow;
+    struct grad_flow *flow;
 
     if (!sweep->flows[to.node])
-        sweep->flows[to.node] = calloc(n_outputs, sizeof(struct flow));
+        sweep->flows[to.node] = calloc(n_outputs, sizeof(struct grad_flow));
     if (!sweep->flows[to.node])
         return no_memory(sweep);
     flow = &sweep->flows[to.node][to.output];
@@ -131,7 +131,7 @@ static void leave(struct sweep *sweep) {
 }
 
 /* One AddN for as many parts as it can have. */
-static void add_lists(struct build *build, struct flow *flow) {
+static void add_lists(struct build *build, struct grad_flow *flow) {
     size_t n = 0;
 
     for (size_t at = 0; at < flow->n; at += BUILD_LIST_MAX) {
@@ -143,13 +143,13 @@ static void add_lists(struct build *build, struct flow *flow) {
     flow->n = n;
 }
 
-/* All that came, added up; it is a single part afterwards. */
+/* Add up all that came back, so that it is a single part. */
 static int add_up(struct sweep *sweep, uint32_t id, struct edge *ret) {
     uint32_t n_outputs = graph_node(sweep->graph, id)->n_outputs;
     struct build build = { sweep->graph, sweep->err, 0 };
 
     for (uint32_t o = 0; o < n_outputs; o++) {
-        struct flow *flow = &sweep->flows[id][o];
+        struct grad_flow *flow = &sweep->flows[id][o];
 
         while (flow->n > 1 && build.r == 0)
             add_lists(&build, flow);
@@ -160,7 +160,7 @@ static int add_up(struct sweep *sweep, uint32_t id, struct edge *ret) {
     return 0;
 }
 
-/* What an op's gradient gave must be what the input is. */
+/* What an op's gradient returned must have the type and shape of the input. */
 static int check(struct sweep *sweep, const struct node *node, uint32_t i, struct edge made) {
     const struct node_output *input = node_input(sweep->graph, node, i);
     char want[SHAPE_TEXT_SIZE], have[SHAPE_TEXT_SIZE];
@@ -296,7 +296,7 @@ static int run(struct sweep *sweep, const struct edge *ys, size_t n_ys, const st
     if (r < 0)
         return r;
     sweep->marks = calloc((size_t)sweep->n_nodes + 1, 1);
-    sweep->flows = calloc((size_t)sweep->n_nodes + 1, sizeof(struct flow *));
+    sweep->flows = calloc((size_t)sweep->n_nodes + 1, sizeof(struct grad_flow *));
     if (!sweep->marks || !sweep->flows)
         return no_memory(sweep);
     mark(sweep, ys, n_ys, xs, n_xs);
@@ -306,9 +306,9 @@ static int run(struct sweep *sweep, const struct edge *ys, size_t n_ys, const st
             r = visit(sweep, graph_node(sweep->graph, id));
     if (r < 0)
         return r;
-    /* Each x was visited, and what came to it is one part, or none did. */
+    /* Each x was visited: what came back to it is one part, or nothing. */
     for (size_t i = 0; i < n_xs; i++) {
-        struct flow *flows = sweep->flows[xs[i].node];
+        struct grad_flow *flows = sweep->flows[xs[i].node];
 
         ret[i] = flows && flows[xs[i].output].n && sweep->marks[xs[i].node] == (FROM_X | TO_Y)
                      ? flows[xs[i].output].parts[0]

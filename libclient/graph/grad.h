@@ -4,8 +4,8 @@
  * Grad: the reverse sweep that adds the gradient of some outputs with respect to others to a graph.
  *
  * An op's gradient function sees the node and what comes back through its outputs, and says what
- * goes on through its inputs, by building nodes with the calls of graph/build.h. The nodes get the
- * device of the node they belong to, and names "gradients/<name>_grad/…".
+ * goes on through its inputs, by building nodes with the calls of graph/build.h. The new nodes get
+ * the device of the node they belong to, and names "gradients/<name>_grad/…".
  */
 #include "libclient/graph/graph.h"
 

@@ -52,6 +52,13 @@ struct allot_graph *graph_unref(struct allot_graph *graph) {
     name_done(graph);
     map_done(&graph->variables);
     map_done(&graph->names);
+    while (graph->hints) {
+        struct graph_hint *hint = graph->hints;
+
+        graph->hints = hint->next;
+        free(hint->prefer);
+        free(hint);
+    }
     free(graph->next_name);
     free(graph);
     return NULL;
@@ -81,7 +88,7 @@ int graph_find_output(const struct allot_graph *graph, const char *text, struct 
     }
     name = colon ? strndup(text, (size_t)(colon - text)) : strdup(text);
     if (!name)
-        return error_set(err, -ENOMEM, "no memory to look for '%s'", text);
+        return error_set(err, -ENOMEM, "no host memory to look for '%s'", text);
     node = graph_find(graph, name);
     if (!node)
         return error_set(err, -ENOENT, "the graph has no node '%s'", name);

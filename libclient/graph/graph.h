@@ -29,6 +29,14 @@ struct edge {
 #define GRAPH_NO_EDGE      ((struct edge){ UINT32_MAX, 0 })
 #define edge_is_none(edge) ((edge).node == UINT32_MAX)
 
+/* What the user tells the dynamic placer about a node: never a rule. */
+struct graph_hint {
+    struct graph_hint *next; /* of the graph's list */
+    double cost_usec;        /* what the op takes, wherever it runs; 0: not said */
+    char *prefer;            /* spec of the devices that it had better run on; NULL: not said */
+    uint32_t together;       /* nodes with this number had better share a device; 0: not said */
+};
+
 struct node_output {
     enum dtype dtype;
     bool is_variable; /* a handle: dtype and shape are those of its value */
@@ -47,16 +55,18 @@ struct node {
     uint32_t n_controls;
     uint32_t *colocate; /* nodes whose device it wants to share */
     uint32_t n_colocate;
-    struct attr *attrs; /* op->n_attrs, defaults filled in */
+    const struct graph_hint *hint; /* the graph's; NULL: none */
+    struct attr *attrs;            /* op->n_attrs, defaults filled in */
     struct node_output *outputs;
     uint32_t n_outputs;
 };
 
 /* What the graph remembers of a variable. */
 struct graph_variable {
-    uint32_t id;      /* of its node */
-    uint32_t initial; /* the Assign of its initial value; UINT32_MAX: none */
-    uint32_t read;    /* the ReadVariable that all readers outside of control scopes share */
+    uint32_t id;        /* of its node */
+    uint32_t initial;   /* the Assign of its initial value; UINT32_MAX: none */
+    uint32_t read;      /* the ReadVariable that all readers outside of control scopes share */
+    uint32_t mirror_of; /* the variable that it is a copy of, on another device; UINT32_MAX: none */
 };
 
 /* Nodes lie in blocks that never move. */
@@ -70,10 +80,12 @@ struct allot_graph {
     struct map counters;        /* base name → how many were made of it (name.c) */
     struct map variables;       /* id of a Variable → struct graph_variable */
     struct graph_scope *scope;  /* innermost; NULL: none */
+    struct graph_hint *hints;   /* of all scopes that ever gave one */
+    uint32_t n_together;        /* how many of them asked for one device */
     uint64_t seed;              /* of random ops that give none; 0: chosen by the session */
     struct allot_error failure; /* the first error of a typed helper; code 0: none */
     char *next_name;            /* of the node that a typed helper makes next; NULL: none */
-    const void *named_by;       /* the thread that said so, and when (api/ops.c) */
+    const void *named_by;       /* identifies the thread that set it (api/ops.c) */
     uint64_t named_at;
 };
 
@@ -105,7 +117,7 @@ static inline const struct node_output *graph_output(const struct allot_graph *g
     return &graph_node(graph, edge.node)->outputs[edge.output];
 }
 
-/* Attributes by name; the op has one of that name and kind, or it is our own mistake. */
+/* Attributes by name; an op without an attribute of that name and kind is our own mistake. */
 const struct attr *graph_node_attr(const struct node *node, const char *name);
 static inline int64_t node_int(const struct node *node, const char *name) {
     return graph_node_attr(node, name)->i;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Name: for each base name a counter of how often it was asked for, so that ten thousand nodes of
+ * Name: a counter for each base name says how often it was requested, so that ten thousand nodes of
  * one name need not try ten thousand numbers each.
  */
 #include "libclient/graph/name.h"
@@ -80,7 +80,7 @@ int name_new(struct allot_graph *graph, const char *name, char **ret, struct all
             snprintf(made, size + 11, "%s_%u", base, n++);
         while (map_find_text(&graph->counters, made));
         counter->next = n;
-        /* A later node that is called so must find it taken. */
+        /* Make sure that a later node of this name finds it taken. */
         counter = counter_of(graph, made);
         if (!counter)
             goto no_memory;
@@ -90,7 +90,7 @@ int name_new(struct allot_graph *graph, const char *name, char **ret, struct all
     return 0;
 
 no_memory:
-    return error_set(err, -ENOMEM, "no memory for the name of a node");
+    return error_set(err, -ENOMEM, "no host memory for the name of a node");
 }
 
 void name_done(struct allot_graph *graph) {

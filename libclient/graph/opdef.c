@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opdef: the registry. Ops stay where they are once they are in, so that nodes may point to them
- * for ever and a look-up takes the lock for no longer than the look.
+ * Opdef: the registry. Ops never move once they are registered, so that nodes can point to them for
+ * ever and a lookup holds the lock only briefly.
  */
 #include "libclient/graph/opdef.h"
 
@@ -42,7 +42,7 @@ int opdef_register(const struct opdef_row *row, struct allot_error *err) {
         return error_set(err, -EEXIST, "there is an op %s already", row->name);
     op = malloc(sizeof(*op));
     if (!op)
-        return error_set(err, -ENOMEM, "no memory for op %s", row->name);
+        return error_set(err, -ENOMEM, "no host memory for op %s", row->name);
     r = signature_parse(op, row->name, row->signature, err);
     if (r < 0)
         return r;
@@ -65,8 +65,8 @@ int opdef_register(const struct opdef_row *row, struct allot_error *err) {
     }
     for (size_t i = 0; i < op->n_attrs; i++)
         attr_done(&op->attrs[i].value);
-    return error_set(err, r, r == -EEXIST ? "there is an op %s already" : "no memory for op %s",
-                     row->name);
+    return error_set(
+        err, r, r == -EEXIST ? "there is an op %s already" : "no host memory for op %s", row->name);
 }
 
 int opdef_register_table(const struct opdef_row *rows, size_t n, struct allot_error *err) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Opdef: what an op takes, gives and is told, and what can be said about it without computing it:
- * the shapes of its outputs, and its gradient as a piece of graph.
+ * Opdef: an op's inputs, outputs and attributes, and what is known of it without computing it: the
+ * shapes of its outputs, and its gradient as a piece of graph.
  *
  * A signature is one text:
  *
@@ -13,8 +13,8 @@
  * Inputs and outputs have a type: an attribute of kind type ("T") or a fixed one ("i64"); `N * T`
  * is a list as long as the attribute N; `var T` is the handle of a variable, which keeps its users
  * on its device. Attributes: int, float, bool, type, shape, string, tensor, ints; `{…}` is a type
- * that must be one of these; `=` gives the default. Type and length attributes are found from the
- * inputs where they can be.
+ * that must be one of these; `=` gives the default. Type and length attributes are inferred from
+ * the inputs if possible.
  *
  * The registry is process-wide; ops are added at any time, by any thread, and never removed.
  */
@@ -50,7 +50,7 @@ struct opdef_attr {
 };
 
 enum opdef_flag {
-    OPDEF_STATEFUL = 1 << 0,   /* two with the same inputs are not the same: never merged, never
+    OPDEF_STATEFUL = 1 << 0,   /* two nodes with the same inputs may differ: never merged, never
                                   computed ahead (random, variables, Print) */
     OPDEF_METADATA = 1 << 1,   /* reads only shape, size or rank of its first input */
     OPDEF_SIDE_EFFECT = 1 << 2 /* worth running as a target though no node uses its outputs */
@@ -100,13 +100,12 @@ struct opdef_row {
 
 /* -EEXIST: there is one of that name. -EINVAL: the signature, with the place of the fault. */
 int opdef_register(const struct opdef_row *row, struct allot_error *err);
-/* All of a table, or up to the first that fails. Rows that stand there already are fine. */
+/* Register a table, up to the first row that fails. Rows that are registered already are fine. */
 int opdef_register_table(const struct opdef_row *rows, size_t n, struct allot_error *err);
 /* NULL: none. Lives for ever. */
 const struct opdef *opdef_find(const char *name);
 int opdef_attr_index(const struct opdef *op, const char *name); /* -1 */
-/* The op after the `i`th in order of registering, from 0; NULL: there are no more. For tests of all
- * that there is. */
+/* Op `i` in order of registration; NULL: there are no more. For tests of all ops. */
 const struct opdef *opdef_at(size_t i);
 /* "{f32, f64}", "type" for all of them. Returns `text`. */
 #define OPDEF_DTYPES_SIZE 96

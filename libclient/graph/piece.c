@@ -48,8 +48,8 @@ int piece_of(struct piece *ret, const struct node *node, const struct shape *x,
 
     if (end->ints.n != n || strides->ints.n != n || n > (size_t)x->rank)
         return error_set(err, -EINVAL,
-                         "begin, end and strides have %zu, %zu and %zu entries: as many each, and "
-                         "no more than the %d dimensions",
+                         "begin, end and strides have %zu, %zu and %zu entries: they must have "
+                         "the same number, and no more than the %d dimensions",
                          n, end->ints.n, strides->ints.n, x->rank);
     for (int d = 0; d < x->rank && r == 0; d++) {
         int64_t length = x->dims[d], stride = (size_t)d < n ? strides->ints.values[d] : 1;
@@ -68,7 +68,8 @@ int piece_of(struct piece *ret, const struct node *node, const struct shape *x,
                              d, stride);
         piece.dropped[d] = drop;
         if (from_start || to_end) {
-            /* Ends that mean what an absent number means: past the last, or before the first. */
+            /* Where begin or end was left out, NumPy means the whole length: from the first entry
+             * to past the last, or backwards from the last to before the first. */
             int64_t first = stride > 0 ? 0 : length - 1;
             int64_t last = stride > 0 ? length : -length - 1;
 
@@ -80,4 +81,12 @@ int piece_of(struct piece *ret, const struct node *node, const struct shape *x,
     if (r == 0)
         *ret = piece;
     return r;
+}
+
+void piece_shard(const struct node *node, int64_t n_rows, int64_t *ret_begin, int64_t *ret_count) {
+    const int64_t i = node_int(node, "index"), n = node_int(node, "count");
+    const int64_t whole = n_rows / n, rest = n_rows % n;
+
+    *ret_begin = i * whole + i * rest / n;
+    *ret_count = (i + 1) * whole + (i + 1) * rest / n - *ret_begin;
 }

@@ -2,9 +2,9 @@
 /*
  * Scope: a stack of frames, walked from the innermost for each node.
  *
- * Devices, as TensorFlow has it: a device name fills in the parts that were not given further in; a
- * device function's answer replaces what was given so far; a node that is colocated takes the
- * device of its partner, if that has one, over everything else.
+ * Devices follow TensorFlow: a device name fills in the parts that inner scopes left open; a device
+ * function's answer replaces what was given so far; a colocated node takes the device of its
+ * partner, if that has one, whatever else is given.
  */
 #include "libclient/graph/scope.h"
 
@@ -24,6 +24,7 @@ enum scope_kind {
     SCOPE_CONTROLS,
     SCOPE_COLOCATE,
     SCOPE_NAME,
+    SCOPE_HINT,
     SCOPE_PLACELESS,
     SCOPE_BARE,
 };
@@ -37,13 +38,14 @@ struct graph_scope {
     char *prefix;    /* of a name; owned */
     uint32_t *nodes; /* controls, colocation; owned */
     size_t n_nodes;
+    const struct graph_hint *hint; /* the graph's */
 };
 
 static int push(struct allot_graph *graph, enum scope_kind kind, struct allot_error *err) {
     struct graph_scope *scope = calloc(1, sizeof(*scope));
 
     if (!scope)
-        return error_set(err, -ENOMEM, "no memory for a scope");
+        return error_set(err, -ENOMEM, "no host memory for a scope");
     scope->kind = kind;
     scope->outer = graph->scope;
     graph->scope = scope;
@@ -98,7 +100,7 @@ int scope_push_controls(struct allot_graph *graph, const uint32_t *nodes, size_t
     int r;
 
     if (n && !copy)
-        return error_set(err, -ENOMEM, "no memory for a scope");
+        return error_set(err, -ENOMEM, "no host memory for a scope");
     r = push(graph, SCOPE_CONTROLS, err);
     if (r < 0) {
         free(copy);
@@ -126,7 +128,7 @@ int scope_push_name(struct allot_graph *graph, const char *name, struct allot_er
 
     if (length > 1 && name[length - 1] == '/' && name_is_valid(name)) {
         prefix = strdup(name);
-        r = prefix ? 0 : error_set(err, -ENOMEM, "no memory for a scope");
+        r = prefix ? 0 : error_set(err, -ENOMEM, "no host memory for a scope");
     } else {
         r = name_new(graph, name, &made, err);
         if (r < 0)
@@ -137,7 +139,7 @@ int scope_push_name(struct allot_graph *graph, const char *name, struct allot_er
             memcpy(prefix + length, "/", 2);
         else {
             free(made);
-            r = error_set(err, -ENOMEM, "no memory for a scope");
+            r = error_set(err, -ENOMEM, "no host memory for a scope");
         }
     }
     if (r == 0)
@@ -148,6 +150,48 @@ int scope_push_name(struct allot_graph *graph, const char *name, struct allot_er
     }
     graph->scope->prefix = prefix;
     return 0;
+}
+
+int scope_push_hint(struct allot_graph *graph, double cost_usec, const char *prefer, bool together,
+                    struct allot_error *err) {
+    const struct graph_hint *outer = scope_hint(graph);
+    struct graph_hint *hint = calloc(1, sizeof(*hint));
+    struct spec spec;
+    int r = hint ? 0 : error_set(err, -ENOMEM, "no host memory for a scope");
+
+    if (r == 0 && prefer)
+        r = parse(&spec, prefer, err);
+    if (r == 0 && outer) {
+        hint->cost_usec = outer->cost_usec;
+        hint->together = outer->together;
+        prefer = prefer ? prefer : outer->prefer;
+    }
+    if (r == 0 && prefer && !(hint->prefer = strdup(prefer)))
+        r = error_set(err, -ENOMEM, "no host memory for a scope");
+    if (r == 0)
+        r = push(graph, SCOPE_HINT, err);
+    if (r < 0) {
+        if (hint)
+            free(hint->prefer);
+        free(hint);
+        return r;
+    }
+    if (cost_usec > 0)
+        hint->cost_usec = cost_usec;
+    if (together)
+        hint->together = ++graph->n_together;
+    hint->next = graph->hints;
+    graph->hints = hint;
+    graph->scope->hint = hint;
+    return 0;
+}
+
+const struct graph_hint *scope_hint(const struct allot_graph *graph) {
+    for (const struct graph_scope *scope = graph->scope; scope && scope->kind != SCOPE_BARE;
+         scope = scope->outer)
+        if (scope->kind == SCOPE_HINT)
+            return scope->hint;
+    return NULL;
 }
 
 int scope_push_placeless(struct allot_graph *graph, struct allot_error *err) {
@@ -163,7 +207,8 @@ enum scope_about scope_innermost(const struct allot_graph *graph) {
         [SCOPE_DEVICE] = SCOPE_ABOUT_DEVICE,     [SCOPE_DEVICE_NONE] = SCOPE_ABOUT_DEVICE,
         [SCOPE_FUNCTION] = SCOPE_ABOUT_DEVICE,   [SCOPE_CONTROLS] = SCOPE_ABOUT_CONTROL,
         [SCOPE_COLOCATE] = SCOPE_ABOUT_COLOCATE, [SCOPE_NAME] = SCOPE_ABOUT_NAME,
-        [SCOPE_PLACELESS] = SCOPE_ABOUT_NONE,    [SCOPE_BARE] = SCOPE_ABOUT_NONE,
+        [SCOPE_HINT] = SCOPE_ABOUT_HINT,         [SCOPE_PLACELESS] = SCOPE_ABOUT_NONE,
+        [SCOPE_BARE] = SCOPE_ABOUT_NONE,
     };
 
     return graph->scope ? abouts[graph->scope->kind] : SCOPE_ABOUT_NONE;
@@ -189,11 +234,12 @@ int scope_has_controls(const struct allot_graph *graph) {
     return false;
 }
 
-/* Longer lists are not walked for each that is added: a group of all nodes of a graph has as many.
+/* Do not search longer lists for each new entry: a group of all nodes of a graph would take
+ * quadratic time.
  */
 enum { LIST_SHORT = 32, WORD_BITS = 64 };
 
-static int mark(struct scope_list *list, uint32_t id) {
+static int mark(struct scope_ids *list, uint32_t id) {
     size_t word = id / WORD_BITS;
 
     if (word >= list->n_seen) {
@@ -210,7 +256,7 @@ static int mark(struct scope_list *list, uint32_t id) {
     return 0;
 }
 
-static bool is_listed(const struct scope_list *list, uint32_t id) {
+static bool is_listed(const struct scope_ids *list, uint32_t id) {
     if (list->seen)
         return id / WORD_BITS < list->n_seen && list->seen[id / WORD_BITS] >> id % WORD_BITS & 1;
     for (size_t i = 0; i < list->n; i++)
@@ -219,12 +265,12 @@ static bool is_listed(const struct scope_list *list, uint32_t id) {
     return false;
 }
 
-void scope_list_done(struct scope_list *list) {
+void scope_ids_done(struct scope_ids *list) {
     free(list->ids);
     free(list->seen);
 }
 
-int scope_list_add(struct scope_list *list, uint32_t id) {
+int scope_ids_add(struct scope_ids *list, uint32_t id) {
     if (is_listed(list, id))
         return 0;
     for (size_t i = 0; list->n == LIST_SHORT && i < LIST_SHORT; i++)
@@ -245,16 +291,16 @@ int scope_list_add(struct scope_list *list, uint32_t id) {
     return 0;
 }
 
-static int add_all(struct scope_list *list, const struct graph_scope *scope) {
+static int add_all(struct scope_ids *list, const struct graph_scope *scope) {
     int r = 0;
 
     for (size_t i = 0; i < scope->n_nodes && r == 0; i++)
-        r = scope_list_add(list, scope->nodes[i]);
+        r = scope_ids_add(list, scope->nodes[i]);
     return r;
 }
 
 int scope_apply(struct allot_graph *graph, const char *op, const char *name, const char *own,
-                struct scope_list *controls, struct scope_list *colocate, char **ret_device,
+                struct scope_ids *controls, struct scope_ids *colocate, char **ret_device,
                 struct allot_error *err) {
     bool device_open = true, controls_open = true, colocate_open = true;
     char text[SPEC_TEXT_SIZE];
@@ -287,7 +333,7 @@ int scope_apply(struct allot_graph *graph, const char *op, const char *name, con
         } else if (scope->kind == SCOPE_COLOCATE && colocate_open)
             r = add_all(colocate, scope);
         if (r == -ENOMEM)
-            error_set(err, r, "no memory for the scopes of a node");
+            error_set(err, r, "no host memory for the scopes of a node");
     }
     if (r < 0)
         return r;
@@ -296,7 +342,7 @@ int scope_apply(struct allot_graph *graph, const char *op, const char *name, con
             r = parse(&device, graph_node(graph, colocate->ids[i])->device, err);
     copy = strdup(spec_format(&device, text));
     if (!copy)
-        return error_set(err, -ENOMEM, "no memory for the device of a node");
+        return error_set(err, -ENOMEM, "no host memory for the device of a node");
     *ret_device = copy;
     return r;
 }

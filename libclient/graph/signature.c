@@ -2,9 +2,9 @@
 /*
  * Signature: the text of opdef.h, read into a struct opdef.
  *
- * Arguments name attributes that stand behind them, so the words of their types are kept while the
+ * Arguments refer to attributes that follow them, so the words of their types are kept while the
  * arguments are read, and looked up when the attributes are known. Texts may come from users (their
- * own ops): every fault is named with its place.
+ * own ops): every fault is reported with its place.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "libclient/graph/opdef.h"
 
-/* Enough for any list of a default. */
+/* The most entries of a list that is a default. */
 #define INTS_MAX 64
 
 /* Words of an argument, until the attributes are known. */
@@ -25,7 +25,7 @@ struct words {
     size_t type_at, length_at;
 };
 
-struct reader {
+struct signature_reader {
     const char *op, *text;
     size_t at;
     struct allot_error *err;
@@ -33,17 +33,18 @@ struct reader {
 };
 
 /* "signature of Op, character 8: <what>" */
-static int fault(const struct reader *reader, size_t at, const char *what, const char *word) {
+static int fault(const struct signature_reader *reader, size_t at, const char *what,
+                 const char *word) {
     return error_set(reader->err, -EINVAL, "signature of op %s, character %zu: %s%s%s%s",
                      reader->op, at + 1, what, word ? " '" : "", word ? word : "", word ? "'" : "");
 }
 
-static void skip_space(struct reader *reader) {
+static void skip_space(struct signature_reader *reader) {
     while (reader->text[reader->at] == ' ' || reader->text[reader->at] == '\n')
         reader->at++;
 }
 
-static bool accept(struct reader *reader, const char *mark) {
+static bool accept(struct signature_reader *reader, const char *mark) {
     skip_space(reader);
     if (strncmp(reader->text + reader->at, mark, strlen(mark)) != 0)
         return false;
@@ -51,7 +52,7 @@ static bool accept(struct reader *reader, const char *mark) {
     return true;
 }
 
-static int expect(struct reader *reader, const char *mark) {
+static int expect(struct signature_reader *reader, const char *mark) {
     char what[48], found[2] = { 0 };
 
     if (accept(reader, mark))
@@ -66,7 +67,7 @@ static bool is_word(char c) {
     return isalnum((unsigned char)c) || c == '_';
 }
 
-static int read_word(struct reader *reader, char word[static OPDEF_NAME_SIZE]) {
+static int read_word(struct signature_reader *reader, char word[static OPDEF_NAME_SIZE]) {
     const char *start;
     size_t n = 0;
 
@@ -86,7 +87,7 @@ static int read_word(struct reader *reader, char word[static OPDEF_NAME_SIZE]) {
 
 /* ---- Arguments ------------------------------------------------------------------------------- */
 
-static int read_arg(struct reader *reader, struct opdef_arg *arg, struct words *words) {
+static int read_arg(struct signature_reader *reader, struct opdef_arg *arg, struct words *words) {
     char word[OPDEF_NAME_SIZE];
     int r = read_word(reader, arg->name);
 
@@ -113,7 +114,7 @@ static int read_arg(struct reader *reader, struct opdef_arg *arg, struct words *
     return r;
 }
 
-static int read_args(struct reader *reader, struct opdef_arg *args, struct words *words,
+static int read_args(struct signature_reader *reader, struct opdef_arg *args, struct words *words,
                      size_t *ret_n) {
     size_t n = 0, at;
     int r = expect(reader, "(");
@@ -141,7 +142,7 @@ static int read_args(struct reader *reader, struct opdef_arg *args, struct words
     return expect(reader, ")");
 }
 
-static int resolve(struct reader *reader, const struct opdef *op, struct opdef_arg *args,
+static int resolve(struct signature_reader *reader, const struct opdef *op, struct opdef_arg *args,
                    const struct words *words, size_t n) {
     for (size_t i = 0; i < n; i++) {
         args[i].type_attr = opdef_attr_index(op, words[i].type);
@@ -166,7 +167,7 @@ static int resolve(struct reader *reader, const struct opdef *op, struct opdef_a
 
 /* ---- Attributes ------------------------------------------------------------------------------ */
 
-static int read_set(struct reader *reader, uint32_t *ret) {
+static int read_set(struct signature_reader *reader, uint32_t *ret) {
     char word[OPDEF_NAME_SIZE];
     uint32_t dtypes = 0;
     int r;
@@ -187,7 +188,7 @@ static int read_set(struct reader *reader, uint32_t *ret) {
     return expect(reader, "}");
 }
 
-static int read_kind(struct reader *reader, struct opdef_attr *attr) {
+static int read_kind(struct signature_reader *reader, struct opdef_attr *attr) {
     char word[OPDEF_NAME_SIZE];
     size_t at;
     int r;
@@ -205,13 +206,13 @@ static int read_kind(struct reader *reader, struct opdef_attr *attr) {
         if (strcmp(attr_kind_name(kind), word) == 0)
             attr->kind = kind;
     if (attr->kind == ATTR_NONE)
-        return fault(reader, at, "there is no kind of attribute", word);
+        return fault(reader, at, "unknown kind of attribute", word);
     if (attr->kind == ATTR_DTYPE)
         attr->dtypes = ((1u << N_DTYPES) - 1) & ~(1u << DTYPE_NONE);
     return 0;
 }
 
-static int read_int(struct reader *reader, int64_t *ret) {
+static int read_int(struct signature_reader *reader, int64_t *ret) {
     char *end;
 
     skip_space(reader);
@@ -223,9 +224,9 @@ static int read_int(struct reader *reader, int64_t *ret) {
     return 0;
 }
 
-/* Digits with a point, up to 15 of them: exact, and not by strtod(), which reads as the locale of
- * the program says. */
-static int read_float(struct reader *reader, double *ret) {
+/* Digits with a point, up to 15 of them: exact, and without strtod(), which follows the locale of
+ * the program. */
+static int read_float(struct signature_reader *reader, double *ret) {
     double value = 0, scale = 1;
     size_t at, n_digits = 0;
     bool minus, point = false;
@@ -251,7 +252,8 @@ static int read_float(struct reader *reader, double *ret) {
 }
 
 /* [1, -1, ?] with -1 for ?, which only shapes have. */
-static int read_list(struct reader *reader, bool is_shape, int64_t *values, size_t *ret_n) {
+static int read_list(struct signature_reader *reader, bool is_shape, int64_t *values,
+                     size_t *ret_n) {
     size_t n = 0;
     int r = expect(reader, "[");
 
@@ -277,7 +279,7 @@ static int read_list(struct reader *reader, bool is_shape, int64_t *values, size
     return 0;
 }
 
-static int read_string(struct reader *reader, char **ret) {
+static int read_string(struct signature_reader *reader, char **ret) {
     const char *start, *end;
     int r = expect(reader, "\"");
 
@@ -289,12 +291,12 @@ static int read_string(struct reader *reader, char **ret) {
         return fault(reader, reader->at, "the text does not end", NULL);
     *ret = strndup(start, (size_t)(end - start));
     if (!*ret)
-        return error_set(reader->err, -ENOMEM, "no memory for op %s", reader->op);
+        return error_set(reader->err, -ENOMEM, "no host memory for op %s", reader->op);
     reader->at += (size_t)(end - start) + 1;
     return 0;
 }
 
-static int read_shape(struct reader *reader, struct shape *ret) {
+static int read_shape(struct signature_reader *reader, struct shape *ret) {
     int64_t values[INTS_MAX];
     size_t n, at = reader->at;
     int r;
@@ -309,7 +311,7 @@ static int read_shape(struct reader *reader, struct shape *ret) {
     return r;
 }
 
-static int read_default(struct reader *reader, struct opdef_attr *attr) {
+static int read_default(struct signature_reader *reader, struct opdef_attr *attr) {
     struct attr value = { .kind = attr->kind };
     char word[OPDEF_NAME_SIZE];
     int64_t values[INTS_MAX];
@@ -350,7 +352,7 @@ static int read_default(struct reader *reader, struct opdef_attr *attr) {
         r = read_list(reader, false, values, &n);
         borrowed = attr_ints(values, r == 0 ? n : 0);
         if (r == 0 && attr_copy(&value, &borrowed) < 0)
-            r = error_set(reader->err, -ENOMEM, "no memory for op %s", reader->op);
+            r = error_set(reader->err, -ENOMEM, "no host memory for op %s", reader->op);
         break;
     case ATTR_NONE:
     case ATTR_TENSOR:
@@ -365,7 +367,7 @@ static int read_default(struct reader *reader, struct opdef_attr *attr) {
     return 0;
 }
 
-static int read_attrs(struct reader *reader, struct opdef *op) {
+static int read_attrs(struct signature_reader *reader, struct opdef *op) {
     int r;
 
     while (accept(reader, ";")) {
@@ -395,7 +397,7 @@ static int read_attrs(struct reader *reader, struct opdef *op) {
 
 int signature_parse(struct opdef *ret, const char *name, const char *signature,
                     struct allot_error *err) {
-    struct reader reader = { .op = name, .text = signature, .err = err };
+    struct signature_reader reader = { .op = name, .text = signature, .err = err };
     struct opdef op = { 0 };
     int r;
 

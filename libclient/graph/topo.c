@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Topo: inputs and control edges only ever lead to nodes that were made before, so the order of
- * making is an order to run in, and one walk down the ids from the last finds all that is needed.
+ * Topo: inputs and control edges only ever lead to nodes that were made before. So the order of
+ * creation is an order to run in, and one walk down the ids from the last finds everything that is
+ * needed.
  */
 #include "libclient/graph/topo.h"
 
@@ -32,7 +33,7 @@ int topo_prune(const struct allot_graph *graph, const struct topo_request *reque
     size_t n = 0;
 
     if (!marks)
-        return error_set(err, -ENOMEM, "no memory to look through %u nodes", n_nodes);
+        return error_set(err, -ENOMEM, "no host memory to look through %u nodes", n_nodes);
     for (size_t i = 0; i < request->n_feeds; i++) {
         if (!exists(graph, request->feeds[i], n_nodes))
             return error_set(err, -EINVAL, "feed %zu is not an output of this graph", i);
@@ -64,7 +65,7 @@ int topo_prune(const struct allot_graph *graph, const struct topo_request *reque
     }
     ids = malloc((n ? n : 1) * sizeof(ids[0]));
     if (!ids)
-        return error_set(err, -ENOMEM, "no memory for the order of %zu nodes", n);
+        return error_set(err, -ENOMEM, "no host memory for the order of %zu nodes", n);
     *ret_n = n;
     for (uint32_t id = n_nodes; id-- > 0;)
         if (marks[id] & NEEDED)

@@ -11,9 +11,10 @@
 struct topo_request {
     const struct edge *fetches; /* outputs that are wanted */
     size_t n_fetches;
-    const uint32_t *targets; /* nodes that are to run, whatever they give */
+    const uint32_t *targets; /* nodes that must run, whatever their outputs */
     size_t n_targets;
-    const struct edge *feeds; /* outputs that are given: what they would take is not run for them */
+    const struct edge
+        *feeds; /* outputs that the caller gives, so that nothing has to compute them */
     size_t n_feeds;
 };
 

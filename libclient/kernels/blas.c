@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * OpenBLAS chooses its code when it is loaded, by a table of the CPUs that its version knew; on a
- * younger one it takes what runs anywhere, five times slower. OPENBLAS_CORETYPE is how it is told
- * better, and it reads that in its constructor alone. So where it chose code without AVX on a CPU
- * that has it, it is closed and opened once more under an environment that has the word in it. The
- * environment is not changed, as other threads may be reading it: another array takes its place for
- * that long. Where the program itself has it open it stays as it is.
+ * OpenBLAS chooses its code when it is loaded, by a table of the CPUs that its version knows; on a
+ * newer CPU it takes generic code, which is five times slower. OPENBLAS_CORETYPE overrides that,
+ * but OpenBLAS reads it only in its constructor. So if it chose code without AVX on a CPU that has
+ * it, we close it and open it again with the variable set. We do not change the environment,
+ * because other threads may be reading it: another array takes its place for that long. If the
+ * program itself has OpenBLAS open, it stays as it is.
  */
 #include "libclient/kernels/blas.h"
 
@@ -18,7 +18,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-/* Of the C interface of BLAS. */
+/* Constants of the C interface of BLAS. */
 enum { ROW_MAJOR = 101, NO_TRANSPOSE = 111, TRANSPOSE = 112 };
 
 static struct {
@@ -34,13 +34,13 @@ static struct {
 
     pthread_mutex_t lock;
     unsigned n_inside;
-    int n_threads; /* what it was before the first came in */
+    int n_threads; /* its own thread count, before the first blas_enter() */
 } blas = { .once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER };
 
 #ifdef __x86_64__
-/* The word for OpenBLAS's best code that this CPU runs; NULL: it needs none. */
+/* OpenBLAS's name for the best code that this CPU runs; NULL: it chose well by itself. */
 static char *better_core(void *library) {
-    /* What it has without AVX, for Intel's, AMD's and VIA's CPUs. */
+    /* Its names for code without AVX, on CPUs of Intel, AMD and VIA. */
     static const char *const old[] = {
         "Prescott",     "Core2",  "Penryn", "Dunnington", "Nehalem", "Athlon",    "Opteron", "Atom",
         "Opteron_SSE3", "Bobcat", "Nano",   "Barcelona",  "Banias",  "Northwood", "Katmai"
@@ -63,7 +63,7 @@ static char *better_core(void *library) {
 }
 
 static void *open_better(void *library) {
-    static char **with; /* kept: a getenv() of another thread may still be walking along it */
+    static char **with; /* kept: a getenv() of another thread may still be reading it */
     char *word = better_core(library), **old = environ;
     size_t n = 0;
 
@@ -84,7 +84,8 @@ static void *open_better(void *library) {
     if (environ == with)
         environ = old;
     else
-        unsetenv("OPENBLAS_CORETYPE"); /* the program set another one and copied ours */
+        unsetenv(
+            "OPENBLAS_CORETYPE"); /* the program called setenv() meanwhile, which copied ours */
     return library;
 }
 #else
@@ -107,7 +108,7 @@ static void open_blas(void) {
     blas.get_num_threads =
         (__typeof__(blas.get_num_threads))dlsym(library, "openblas_get_num_threads");
     blas.available = blas.sgemm && blas.dgemm && blas.set_num_threads && blas.get_num_threads;
-    /* Never closed: its threads run in it. */
+    /* Never close it: its threads run its code. */
 }
 
 bool blas_available(void) {
@@ -132,7 +133,7 @@ void blas_leave(void) {
     pthread_mutex_unlock(&blas.lock);
 }
 
-/* How BLAS is told of a matrix with these steps. A single row or column may be either. */
+/* How to describe a matrix with these steps to BLAS. A single row or column may be either. */
 static bool matrix(int64_t rows, int64_t columns, int64_t row, int64_t column, int *ret_trans,
                    int64_t *ret_ld) {
     if (column == 1 && (row >= columns || rows == 1)) {

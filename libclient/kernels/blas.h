@@ -3,8 +3,8 @@
 /*
  * Blas: OpenBLAS, if the machine has it.
  *
- * It is opened when the first product is planned, not linked: liballot loads and runs where it is
- * missing, and programs that multiply nothing do not get its threads. Any thread.
+ * The library is not linked, but opened when the first product is planned: so liballot also works
+ * without it, and programs that multiply nothing do not get its threads. Any thread.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -15,9 +15,10 @@
 bool blas_available(void);
 
 /*
- * A product of f32 or f64 on the calling thread alone. OpenBLAS's thread count belongs to the whole
- * process: it is 1 from the first blas_enter() to the last blas_leave(), and then what it was.
- * False: the sizes are beyond its integers, or neither step of a matrix is 1; nothing was done.
+ * A product of f32 or f64 on the calling thread only. OpenBLAS's thread count applies to the whole
+ * process: the first blas_enter() sets it to 1, and the last blas_leave() restores it. False:
+ * OpenBLAS cannot do it, because the sizes exceed its integers or neither step of a matrix is 1;
+ * nothing was done.
  */
 void blas_enter(void);
 void blas_leave(void);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ops that only put elements elsewhere. Each says, when it is prepared, from which input to which
- * output what goes in what order; the run does just that. What an op leaves open (the border of
- * Pad, what a slice's gradient does not reach) is filled first, from a number in the state.
+ * Ops that only move elements. `prepare` plans which elements go from which input to which output,
+ * in which order; the run just does that. Places that no element goes to (the border of Pad, the
+ * rest of a slice's gradient) are filled first, with a number from the state.
  */
 #include "libclient/kernels/cpu_array.h"
 
@@ -29,13 +29,13 @@ static int run_moves(const struct kernel_run *run) {
     return 0;
 }
 
-/* Room for `n` moves; the first one begins. */
+/* Make a plan with room for `n` moves. */
 static int array_new(struct cpu_array **ret, struct kernel_plan *plan, size_t n,
                      struct allot_error *err) {
     struct cpu_array *array = calloc(1, sizeof(*array) + n * sizeof(array->moves[0]));
 
     if (!array)
-        return error_set(err, -ENOMEM, "no memory for the plan of an op");
+        return error_set(err, -ENOMEM, "no host memory for the plan of an op");
     plan->state = *ret = array;
     plan->run = run_moves;
     return 0;
@@ -103,7 +103,7 @@ static int prepare_same(struct kernel_plan *plan, struct allot_error *err) {
 
 /* ---- One element for all --------------------------------------------------------------------- */
 
-/* `which`: the number. */
+/* `which` is the number, 0 or 1. */
 static int prepare_number(struct kernel_plan *plan, struct allot_error *err) {
     struct cpu_array *array = NULL;
     int r = array_new(&array, plan, 1, err);
@@ -130,7 +130,7 @@ static int prepare_fill(struct kernel_plan *plan, struct allot_error *err) {
 
 /* ---- Stretches ------------------------------------------------------------------------------- */
 
-/* `shape` has the output's rank: 1 is stretched. */
+/* `shape` has the output's rank; its dimensions of 1 are stretched. */
 static int stretch(struct kernel_plan *plan, const struct shape *shape, struct allot_error *err) {
     const struct shape *output = &plan->outputs[0].shape;
     int64_t from[SHAPE_RANK_MAX], to[SHAPE_RANK_MAX];
@@ -221,7 +221,7 @@ static int prepare_transpose(struct kernel_plan *plan, struct allot_error *err) 
 
 /* ---- Many and one ---------------------------------------------------------------------------- */
 
-enum { CUTS, JOINS }; /* `which`: one into many, many into one */
+enum { CUTS, JOINS }; /* `which`: cut one tensor into many, or join many into one */
 
 static int prepare_join(struct kernel_plan *plan, struct allot_error *err) {
     const bool joins = plan->kernel->which == JOINS;
@@ -237,7 +237,7 @@ static int prepare_join(struct kernel_plan *plan, struct allot_error *err) {
     if (r < 0)
         return r;
     for (uint32_t i = 0; i < n; i++) {
-        /* The part of a row of the one that comes from, or goes to, this of the many. */
+        /* How much of a row of the large tensor belongs to this of the small ones. */
         const int64_t part = product(&many[i].shape, axis, many[i].shape.rank);
         struct cpu_copy *copy = array_move(array, plan, joins ? (int32_t)i : 0, joins ? 0 : i);
         const int64_t bytes = (int64_t)copy->bytes;
@@ -249,14 +249,14 @@ static int prepare_join(struct kernel_plan *plan, struct allot_error *err) {
     }
     array_settle(array, plan);
     if (done != row && outer)
-        return error_set(err, -EINVAL, "%u parts of %lld elements are not the whole of %lld", n,
+        return error_set(err, -EINVAL, "%u parts of %lld elements do not add up to %lld", n,
                          (long long)done, (long long)row);
     return 0;
 }
 
 /* ---- Pieces ---------------------------------------------------------------------------------- */
 
-/* From `begins` on, as large as the part is. */
+/* The piece from `begins` on that is as large as the part. */
 static void plain_piece(struct piece *piece, const struct attr *begins, const struct shape *whole,
                         const struct shape *part) {
     piece->rank = whole->rank;
@@ -267,8 +267,18 @@ static void plain_piece(struct piece *piece, const struct attr *begins, const st
     }
 }
 
+static void shard_piece(struct piece *piece, const struct node *node, const struct shape *whole) {
+    piece->rank = whole->rank;
+    for (int i = 0; i < whole->rank; i++) {
+        piece->begin[i] = 0;
+        piece->count[i] = whole->dims[i];
+        piece->stride[i] = 1;
+    }
+    piece_shard(node, whole->dims[0], &piece->begin[0], &piece->count[0]);
+}
+
 /* A piece of input 0 goes to the output, or all of input 0 to a piece of the output. `begins`: the
- * attribute that says where it begins; NULL: as of a StridedSlice. */
+ * attribute that says where the piece begins; NULL: it is the piece of a StridedSlice or Shard. */
 static int move_piece(struct kernel_plan *plan, bool into, double rest, const char *begins,
                       struct allot_error *err) {
     const struct shape *whole = into ? &plan->outputs[0].shape : &plan->inputs[0].shape;
@@ -287,6 +297,8 @@ static int move_piece(struct kernel_plan *plan, bool into, double rest, const ch
     cpu_copy_steps(steps, whole, copy->bytes);
     if (begins)
         plain_piece(&piece, graph_node_attr(plan->node, begins), whole, part);
+    else if (opdef_attr_index(plan->node->op, "count") >= 0)
+        shard_piece(&piece, plan->node, whole);
     else if ((r = piece_of(&piece, plan->node, whole, err)) < 0)
         return r;
     for (int i = 0; i < whole->rank; i++) {
@@ -333,6 +345,21 @@ static int prepare_strided_grad(struct kernel_plan *plan, struct allot_error *er
     return move_piece(plan, true, 0, NULL, err);
 }
 
+/* The part of all rows that a shard has. */
+static int prepare_shard_weight(struct kernel_plan *plan, struct allot_error *err) {
+    const int64_t n_rows = plan->inputs[0].shape.dims[0];
+    struct cpu_array *array = NULL;
+    int64_t begin, count;
+    int r = array_new(&array, plan, 1, err);
+
+    if (r < 0)
+        return r;
+    piece_shard(plan->node, n_rows, &begin, &count);
+    fill_output(array, plan, n_rows ? (double)count / (double)n_rows : 0);
+    array_settle(array, plan);
+    return 0;
+}
+
 static int prepare_pad(struct kernel_plan *plan, struct allot_error *err) {
     return move_piece(plan, true, node_float(plan->node, "value"), "before", err);
 }
@@ -366,6 +393,15 @@ static const struct kernel rows[] = {
     { .op = "SliceGrad", .shape_inputs = 1 << 1, .prepare = prepare_slice_grad },
     { .op = "StridedSlice", .prepare = prepare_strided },
     { .op = "StridedSliceGrad", .shape_inputs = 1 << 1, .prepare = prepare_strided_grad },
+    { .op = "Shard", .prepare = prepare_strided },
+    { .op = "ShardGrad",
+      .dtypes = DTYPES_NUMBER,
+      .shape_inputs = 1 << 1,
+      .prepare = prepare_strided_grad },
+    { .op = "ShardWeight",
+      .dtypes = DTYPES_FLOAT,
+      .shape_inputs = 1 << 0,
+      .prepare = prepare_shard_weight },
     { .op = "Pad", .prepare = prepare_pad },
 };
 

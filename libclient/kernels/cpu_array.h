@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Array: what an op that only puts elements elsewhere has planned, for whichever device does it.
+ * Array: the plan of an op that only moves elements, for any device.
  */
 #include "libclient/kernels/cpu_copy.h"
 

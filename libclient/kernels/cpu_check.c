@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ops that speak: Print, Assert and CheckNumerics. What they show of a tensor is its first
- * elements.
+ * Ops with a message: Print, Assert and CheckNumerics. They show the first elements of a tensor.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -19,17 +18,17 @@
 #include "libclient/kernels/cpu_each.h"
 #include "libclient/kernels/family.h"
 
-struct shown {
+struct shown_tensor {
     enum dtype dtype;
     struct shape shape;
 };
 
-struct check {
+struct cpu_check {
     char *message;
     int64_t summarize; /* elements to show; below 0: all that fit */
     size_t bytes;      /* of input 0 */
     uint32_t n;
-    struct shown inputs[];
+    struct shown_tensor inputs[];
 };
 
 /* Text that is cut off where the room ends. */
@@ -72,7 +71,7 @@ static void say_element(struct line *line, enum dtype dtype, const void *data, i
     }
 }
 
-static void say_tensor(struct line *line, const struct shown *shown, const void *data,
+static void say_tensor(struct line *line, const struct shown_tensor *shown, const void *data,
                        int64_t summarize) {
     const int64_t count = shape_count(&shown->shape);
     const int64_t n = summarize < 0 ? count : MIN(count, summarize);
@@ -87,14 +86,14 @@ static void say_tensor(struct line *line, const struct shown *shown, const void 
 
 /* ---- Run ------------------------------------------------------------------------------------- */
 
-static void pass_on(const struct check *check, const struct kernel_run *run) {
+static void pass_on(const struct cpu_check *check, const struct kernel_run *run) {
     if (run->outputs[0] != run->inputs[0])
         memcpy(run->outputs[0], run->inputs[0], check->bytes);
 }
 
 /* Through the log, which by default is the standard error, as TensorFlow's: a line in one piece. */
 static int run_print(const struct kernel_run *run) {
-    const struct check *check = run->state;
+    const struct cpu_check *check = run->state;
     struct line line = { .used = 0 };
 
     say(&line, "%s", check->message);
@@ -105,7 +104,7 @@ static int run_print(const struct kernel_run *run) {
 }
 
 static int run_assert(const struct kernel_run *run) {
-    const struct check *check = run->state;
+    const struct cpu_check *check = run->state;
     struct line line = { .used = 0 };
 
     if (*(const uint8_t *)run->inputs[0])
@@ -118,7 +117,7 @@ static int run_assert(const struct kernel_run *run) {
     return kernel_fail(-EINVAL, "%s", line.text);
 }
 
-static int fail_numerics(const struct check *check, int64_t i, double value) {
+static int fail_numerics(const struct cpu_check *check, int64_t i, double value) {
     const struct shape *shape = &check->inputs[0].shape;
     struct line line = { .used = 0 };
     int64_t at[SHAPE_RANK_MAX];
@@ -133,7 +132,7 @@ static int fail_numerics(const struct check *check, int64_t i, double value) {
 }
 
 static int run_numerics(const struct kernel_run *run) {
-    const struct check *check = run->state;
+    const struct cpu_check *check = run->state;
     const enum dtype dtype = check->inputs[0].dtype;
     const int64_t count = shape_count(&check->inputs[0].shape);
 
@@ -153,7 +152,7 @@ static int run_numerics(const struct kernel_run *run) {
 enum { PRINT, ASSERT, NUMERICS };
 
 static void check_free(void *state) {
-    struct check *check = state;
+    struct cpu_check *check = state;
 
     if (check)
         free(check->message);
@@ -162,7 +161,7 @@ static void check_free(void *state) {
 
 static int prepare(struct kernel_plan *plan, struct allot_error *err) {
     static const kernel_run_fn runs[] = { run_print, run_assert, run_numerics };
-    struct check *check = calloc(1, sizeof(*check) + plan->n_inputs * sizeof(check->inputs[0]));
+    struct cpu_check *check = calloc(1, sizeof(*check) + plan->n_inputs * sizeof(check->inputs[0]));
     const char *message = graph_node_attr(plan->node, "message")->string;
 
     plan->state = check;
@@ -170,11 +169,11 @@ static int prepare(struct kernel_plan *plan, struct allot_error *err) {
     if (check)
         check->message = strdup(message ? message : "");
     if (!check || !check->message)
-        return error_set(err, -ENOMEM, "no memory for the plan of an op");
+        return error_set(err, -ENOMEM, "no host memory for the plan of an op");
     check->summarize = plan->kernel->which == NUMERICS ? 0 : node_int(plan->node, "summarize");
     check->n = plan->n_inputs;
     for (uint32_t i = 0; i < plan->n_inputs; i++)
-        check->inputs[i] = (struct shown){ plan->inputs[i].dtype, plan->inputs[i].shape };
+        check->inputs[i] = (struct shown_tensor){ plan->inputs[i].dtype, plan->inputs[i].shape };
     check->bytes = (size_t)shape_count(&plan->inputs[0].shape) * dtype_bytes(plan->inputs[0].dtype);
     plan->run = runs[plan->kernel->which];
     plan->cost = check->bytes / 4;

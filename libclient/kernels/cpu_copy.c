@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copy: the order of the dimensions is free, as no element depends on another, so they are joined
- * where two are walked through in one go, and the innermost one is made the one in which the
- * destination is dense. Where the source is dense in another, the two are walked in squares, which
- * stay in the cache.
+ * Copy: the order of the dimensions is free, because no element depends on another. So two
+ * dimensions are merged if one step leads through both, and the innermost dimension is the one in
+ * which the destination is dense. If the source is dense in another dimension, the copy goes
+ * through both in squares, which stay in the cache.
  */
 #include "libclient/kernels/cpu_copy.h"
 
@@ -29,7 +29,8 @@ void cpu_copy_steps(int64_t steps[SHAPE_RANK_MAX], const struct shape *shape, si
         steps[i] = step;
 }
 
-/* ---- Settle ---------------------------------------------------------------------------------- */
+/* ---- How a copy will run: worked out when the plan is made ------------------------------------
+ */
 
 static void join(struct cpu_copy *copy) {
     int rank = 0;
@@ -151,7 +152,10 @@ static void steps(char *to, const char *from, int64_t n, int64_t to_step, int64_
     }
 }
 
-/* `rows` of the dimension in which the source is dense, all of the one of the destination. */
+/*
+ * Copy `rows` of the dimension in which the source is dense, by all of that in which the
+ * destination is.
+ */
 static void transpose(const struct cpu_copy *copy, char *to, const char *from, int64_t rows) {
     const struct cpu_copy_dim *inner = &copy->dims[copy->rank - 1], *outer = inner - 1;
 
@@ -181,7 +185,8 @@ struct copy_work {
 static void run_units(void *userdata, size_t begin, size_t end) {
     const struct copy_work *work = userdata;
     const struct cpu_copy *copy = work->copy;
-    const int cut = copy->rank - 1 - (copy->kind == COPY_TRANSPOSE); /* what pieces are pieces of */
+    const int cut =
+        copy->rank - 1 - (copy->kind == COPY_TRANSPOSE); /* the dimension that is cut into pieces */
     const struct cpu_copy_dim *last = &copy->dims[cut];
     const size_t per_row = (size_t)((last->n + copy->chunk - 1) / copy->chunk);
     size_t row = begin / per_row, piece = begin % per_row, rest = row;
@@ -222,7 +227,8 @@ static void run_units(void *userdata, size_t begin, size_t end) {
     }
 }
 
-void cpu_copy_run(const struct cpu_copy *copy, struct pool *pool, void *to, const void *from) {
+void cpu_copy_run(const struct cpu_copy *copy, struct thread_pool *pool, void *to,
+                  const void *from) {
     struct copy_work work = { copy, (char *)to + copy->to_offset,
                               (const char *)from + copy->from_offset };
 

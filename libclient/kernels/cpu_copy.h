@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Copy: elements that go from one place to another in some regular order. Slices, transposes,
+ * Copy: copies elements from one place to another in a regular order. Slices, transposes,
  * concatenations, tiles and stretches are all this one thing: nested dimensions, each with a step
  * in the source and one in the destination.
  *
@@ -14,7 +14,7 @@
 
 #include "libclient/core/shape.h"
 
-struct pool;
+struct thread_pool;
 
 #define COPY_RANK_MAX (2 * SHAPE_RANK_MAX)
 
@@ -44,7 +44,8 @@ void cpu_copy_init(struct cpu_copy *copy, size_t bytes);
 /* One more dimension, inside those before. */
 void cpu_copy_dim(struct cpu_copy *copy, int64_t n, int64_t from, int64_t to);
 void cpu_copy_settle(struct cpu_copy *copy);
-void cpu_copy_run(const struct cpu_copy *copy, struct pool *pool, void *to, const void *from);
+void cpu_copy_run(const struct cpu_copy *copy, struct thread_pool *pool, void *to,
+                  const void *from);
 
 /* Steps of the dimensions of a dense tensor, in bytes. */
 void cpu_copy_steps(int64_t steps[SHAPE_RANK_MAX], const struct shape *shape, size_t bytes);

@@ -2,10 +2,10 @@
 /*
  * Each: everything about the shapes is settled in the plan, so that the run of a small op is one
  * call of its loop. Larger ones are cut into pieces of rows, which the pool takes in any order: no
- * piece looks at another.
+ * piece depends on another.
  *
- * 16-bit floats go through floats in blocks that stay in the first cache, with the loop for f32 in
- * between.
+ * 16-bit floats are converted to floats in blocks that stay in the first-level cache, and use the
+ * loop for f32.
  */
 #include "libclient/kernels/cpu_each.h"
 
@@ -114,7 +114,7 @@ static int run_any(const struct kernel_run *run) {
     return 0;
 }
 
-/* A single row of one, two, three inputs, and nothing else to think of: what tiny ops are. */
+/* The short ways for tiny ops: a single row of one, two or three inputs. */
 static int run_row1(const struct kernel_run *run) {
     const struct cpu_each *each = run->state;
 
@@ -156,7 +156,7 @@ static int64_t step_of(const struct shape *input, const struct shape *output, in
     return step;
 }
 
-/* Fill in dims and steps, in elements, with neighbouring dimensions made one where they can be. */
+/* Fill in dims and steps, in elements, merging neighbouring dimensions where possible. */
 static void collapse(struct cpu_each *each, const struct kernel_plan *plan) {
     const struct shape *output = &plan->outputs[0].shape;
 
@@ -178,7 +178,7 @@ static void collapse(struct cpu_each *each, const struct kernel_plan *plan) {
     }
 }
 
-/* The innermost dimension is the row; which inputs stay the same within it, as bits. */
+/* Make the innermost dimension the row. Returns a bit for each input that stays the same in it. */
 static unsigned take_row(struct cpu_each *each, const struct kernel_plan *plan) {
     unsigned form = 0;
 
@@ -234,7 +234,7 @@ int cpu_each_plan(struct cpu_each **ret, struct kernel_plan *plan, uint32_t n_in
     }
     each = calloc(1, sizeof(*each));
     if (!each)
-        return error_set(err, -ENOMEM, "no memory for the plan of an op");
+        return error_set(err, -ENOMEM, "no host memory for the plan of an op");
     each->n_inputs = n_inputs;
     each->bytes[0] = (uint8_t)dtype_bytes(plan->outputs[0].dtype);
     if (weight)

@@ -12,8 +12,8 @@ struct cpu_each;
 typedef int (*each_check_fn)(const struct cpu_each *each, const struct kernel_run *run);
 
 /*
- * What the run knows. The dimensions that every operand walks through in one go are one; the last
- * one is the row that the loop takes, the others are counted around it.
+ * The state of a run. Dimensions that every operand walks through without a gap are merged into
+ * one. The last dimension is the row that the inner loop takes; the others are counted around it.
  *
  *     [8, 1, 3, 4] + [5, 3, 4]    rows of 12; outer 8 × 5, steps 12, 0 and 0, 12 elements
  */
@@ -38,21 +38,21 @@ struct cpu_each {
 
 /*
  * Lay out plan->inputs[0 … n_inputs) over the shape of output 0, and set run, state and cost.
- * `forms`: the loops by which inputs stay the same within a row, a bit each (enum loop_form for
- * two); those of NULL do not come up. `weight` as in scalar.h; 0: elements are moved as they are.
- * *ret is the state, for the caller to add to before the plan is used; NULL where there is nothing
- * to compute.
+ * `forms`: one loop per combination of inputs that stay the same within a row, indexed by a bit per
+ * input (enum loop_form for two inputs); combinations that cannot occur are NULL. `weight` as in
+ * scalar.h; 0: elements are copied unchanged. *ret is the state, to which the caller may add before
+ * the plan is used; NULL if there is nothing to compute.
  */
 int cpu_each_plan(struct cpu_each **ret, struct kernel_plan *plan, uint32_t n_inputs,
                   const loop_fn *forms, unsigned weight, struct allot_error *err);
 
-/* A check before all, of the whole run; nothing is computed if it fails. */
+/* A check of the whole run before it begins; if it fails, nothing is computed. */
 void cpu_each_check(struct kernel_plan *plan, struct cpu_each *each, each_check_fn check);
 
 /* A run that has nothing to do. */
 int cpu_each_nothing(const struct kernel_run *run);
 
-/* `value` as an element of that type, rounded and kept within it as casts do. */
+/* `value` as an element of that type, rounded and clamped as casts do. */
 void cpu_each_number(enum dtype dtype, double value, void *ret);
 /* An element as a double: exact, but for 64-bit integers. */
 double cpu_each_value(enum dtype dtype, const void *data, int64_t i);

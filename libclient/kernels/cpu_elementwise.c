@@ -55,7 +55,7 @@ static int64_t element(enum dtype dtype, const void *data, size_t i) {
     return value;
 }
 
-/* Integers have no infinity to answer a division by 0 with. */
+/* Integers have no infinity, so a division by 0 is an error. */
 static int check_divisor(const struct cpu_each *each, const struct kernel_run *run) {
     for (size_t i = 0; i < each->n_last; i++)
         if (element(each->dtype, run->inputs[1], i) == 0)
@@ -127,7 +127,7 @@ static int prepare_select(struct kernel_plan *plan, struct allot_error *err) {
 
 enum { SUM_BLOCK = 2048 };
 
-struct sum {
+struct elementwise_sum {
     loop_fn add;
     enum dtype dtype, half; /* half: DTYPE_NONE, or which 16-bit float: they are added as floats */
     uint32_t n_inputs;
@@ -136,7 +136,7 @@ struct sum {
 
 static void sum_blocks(void *userdata, size_t begin, size_t end) {
     const struct kernel_run *run = userdata;
-    const struct sum *sum = run->state;
+    const struct elementwise_sum *sum = run->state;
     const struct loops *loops = loops_get();
     _Alignas(64) float total[SUM_BLOCK], next[SUM_BLOCK];
 
@@ -165,7 +165,7 @@ static void sum_blocks(void *userdata, size_t begin, size_t end) {
 }
 
 static int run_sum(const struct kernel_run *run) {
-    const struct sum *sum = run->state;
+    const struct elementwise_sum *sum = run->state;
     const size_t n_blocks = (sum->n + SUM_BLOCK - 1) / SUM_BLOCK;
 
     if (n_blocks < 16)
@@ -177,10 +177,10 @@ static int run_sum(const struct kernel_run *run) {
 
 static int prepare_sum(struct kernel_plan *plan, struct allot_error *err) {
     const enum dtype dtype = plan->outputs[0].dtype;
-    struct sum *sum = calloc(1, sizeof(*sum));
+    struct elementwise_sum *sum = calloc(1, sizeof(*sum));
 
     if (!sum)
-        return error_set(err, -ENOMEM, "no memory for the plan of an op");
+        return error_set(err, -ENOMEM, "no host memory for the plan of an op");
     sum->add = loops_get()->binary[BINARY_Add][column(dtype)][LOOP_VV];
     sum->half = column(dtype) == dtype ? DTYPE_NONE : dtype;
     sum->n_inputs = plan->n_inputs;
@@ -230,7 +230,7 @@ static size_t fill_rows(void) {
         for (int dtype = DTYPE_NONE + 1; dtype < N_DTYPES; dtype++)
             if (has_loop(&rows[i], (enum dtype)dtype))
                 rows[i].dtypes |= 1u << dtype;
-    /* Ops of bools alone have no type to go by. */
+    /* Ops of bools alone have no type attribute. */
     for (size_t i = 0; i < ELEMENTSOF(rows); i++)
         if (rows[i].dtypes == DTYPE_BIT(BOOL))
             rows[i].dtypes = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ops that find their elements by numbers: Gather and its gradient, OneHot, Where, Range, and those
- * that only look at a shape.
+ * Ops that work with indices: Gather and its gradient, OneHot, Where, Range, and those that only
+ * look at a shape.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -73,7 +73,7 @@ static int gather_new(struct gather **ret, struct kernel_plan *plan, const struc
     struct gather *gather = calloc(1, sizeof(*gather));
 
     if (!gather)
-        return error_set(err, -ENOMEM, "no memory for the plan of an op");
+        return error_set(err, -ENOMEM, "no host memory for the plan of an op");
     axis += axis < 0 ? params->rank : 0;
     gather->outer = gather->n = gather->inner = 1;
     for (int i = 0; i < params->rank; i++)
@@ -94,7 +94,7 @@ static int prepare_gather(struct kernel_plan *plan, struct allot_error *err) {
     return gather_new(&gather, plan, &plan->inputs[0].shape, err);
 }
 
-/* Rows that go to one place are added in order, so an outer index is one thread's alone. */
+/* Rows that go to one place are added in order, so each outer index has one thread. */
 static void add_rows(void *userdata, size_t begin, size_t end) {
     const struct kernel_run *run = userdata;
     const struct gather *gather = run->state;
@@ -186,7 +186,7 @@ static int prepare_one_hot(struct kernel_plan *plan, struct allot_error *err) {
     struct one_hot *hot = calloc(1, sizeof(*hot));
 
     if (!hot)
-        return error_set(err, -ENOMEM, "no memory for the plan of an op");
+        return error_set(err, -ENOMEM, "no host memory for the plan of an op");
     axis += axis < 0 ? output->rank : 0;
     *hot = (struct one_hot){ plan->inputs[0].dtype, 1, 1, 1, dtype_bytes(plan->outputs[0].dtype) };
     for (int i = 0; i < output->rank; i++)
@@ -230,7 +230,7 @@ static int prepare_where(struct kernel_plan *plan, struct allot_error *err) {
     struct shape *shape = malloc(sizeof(*shape));
 
     if (!shape)
-        return error_set(err, -ENOMEM, "no memory for the plan of an op");
+        return error_set(err, -ENOMEM, "no host memory for the plan of an op");
     *shape = plan->inputs[0].shape;
     plan->state = shape;
     plan->run = run_where;
@@ -259,7 +259,7 @@ static int prepare_range(struct kernel_plan *plan, struct allot_error *err) {
     int64_t *n = malloc(sizeof(*n));
 
     if (!n)
-        return error_set(err, -ENOMEM, "no memory for the plan of an op");
+        return error_set(err, -ENOMEM, "no host memory for the plan of an op");
     *n = shape_count(&plan->outputs[0].shape);
     plan->state = n;
     plan->run = plan->outputs[0].dtype == DTYPE_I32   ? run_range_i32
@@ -289,7 +289,7 @@ static int prepare_about(struct kernel_plan *plan, struct allot_error *err) {
     struct about *about = calloc(1, sizeof(*about));
 
     if (!about)
-        return error_set(err, -ENOMEM, "no memory for the plan of an op");
+        return error_set(err, -ENOMEM, "no host memory for the plan of an op");
     about->n = plan->kernel->which == SHAPE ? shape->rank : 1;
     about->values[0] = plan->kernel->which == SIZE ? shape_count(shape) : shape->rank;
     for (int i = 0; plan->kernel->which == SHAPE && i < shape->rank; i++)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Products of matrices: one, or many whose outer dimensions stretch as NumPy's.
+ * Products of matrices: one, or many whose outer dimensions broadcast as in NumPy.
  *
- * Small ones go through loops of our own, larger ones of floats through tiles where the CPU has
- * AVX-512, floats and doubles otherwise through OpenBLAS, one call per piece of the result; the
- * pool takes the pieces. They are cut by the shape alone, never by the number of threads, so that
- * nothing depends on it. A pool without threads makes one call of all, which is the fastest; but
- * not of OpenBLAS where it shall be deterministic. 16-bit floats are widened to floats once, before
- * all.
+ * Small ones use loops of our own. Larger ones of floats use tiles if the CPU has AVX-512;
+ * otherwise floats and doubles use OpenBLAS, one call per piece of the result. The pool takes the
+ * pieces. The shape alone decides how they are cut, never the number of threads, so that nothing
+ * depends on it. A pool without threads makes one call for everything, which is fastest; but not
+ * with OpenBLAS if the result must be deterministic. 16-bit floats are converted to floats once, at
+ * the beginning.
  */
 #include "libclient/kernels/cpu_matmul.h"
 
@@ -24,15 +24,15 @@
 #include "libclient/kernels/family.h"
 
 /*
- * A piece of the result has so many rows and all of the columns or, where there are not rows enough
- * for two, so many columns. OpenBLAS packs both matrices for each call: pieces that are cut both
+ * A piece of the result has this many rows and all columns or, if there are too few rows for two
+ * pieces, this many columns. OpenBLAS packs both matrices for each call: pieces that are cut both
  * ways cost a sixth more than the whole product, these a few per cent.
  */
 enum { PIECE = 256 };
-/* Up to so many multiplications it may be one call, which cannot be cancelled: a tenth of a second.
+/* Up to this many multiplications may be one call, which cannot be cancelled: a tenth of a second.
  */
 static const double whole_max = 4e9;
-/* Up to so many multiplications a call of BLAS costs more than the product. */
+/* Below this many multiplications, calling BLAS costs more than the product itself. */
 enum { SMALL = 16 * 16 * 16 };
 /* With fewer rows or columns most of a tile is empty, and b is packed for little. */
 enum { TILED_ROWS = 4, TILED_COLUMNS = 8 };
@@ -117,7 +117,7 @@ static int run_any(const struct kernel_run *run) {
     return 0;
 }
 
-/* Never cancelled: a variable has taken a step, or none. */
+/* Never cancelled: a variable takes a whole step or none. */
 static int run_descend(const struct kernel_run *run) {
     const struct cpu_matmul *matmul = run->state;
     struct matmul_work work = { .matmul = matmul,
@@ -155,7 +155,7 @@ static void convert_blocks(void *userdata, size_t begin, size_t end) {
     }
 }
 
-static void convert_all(const struct cpu_matmul *matmul, struct pool *pool, float *floats,
+static void convert_all(const struct cpu_matmul *matmul, struct thread_pool *pool, float *floats,
                         void *halves, int64_t n, bool narrow) {
     struct convert convert = { matmul, floats, halves, narrow, (size_t)n };
 
@@ -247,14 +247,14 @@ int cpu_matmul_lay_out(struct cpu_matmul **ret, struct kernel_plan *plan, bool t
     plan->state = matmul;
     plan->state_free = cpu_matmul_free;
     if (!matmul)
-        return error_set(err, -ENOMEM, "no memory for the plan of a product");
+        return error_set(err, -ENOMEM, "no host memory for the plan of a product");
     matmul->half = dtype == DTYPE_F16 || dtype == DTYPE_BF16 ? dtype : DTYPE_NONE;
     matmul->dtype = matmul->half ? DTYPE_F32 : dtype;
     matmul->bytes = dtype_bytes(matmul->dtype);
     matmul->n_batches = 1;
     describe(matmul, plan, trans_a, trans_b);
     if (stretch_batches(matmul, plan) < 0)
-        return error_set(err, -ENOMEM, "no memory for the plan of a product");
+        return error_set(err, -ENOMEM, "no host memory for the plan of a product");
     *ret = matmul;
     return 0;
 }

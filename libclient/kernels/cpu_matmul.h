@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Matmul: what a product of matrices has planned, for whichever device does it.
+ * Matmul: the plan of a matrix product, for any device.
  */
 #include "libclient/kernels/kernel.h"
 #include "libclient/kernels/loops.h"
 
 struct cpu_matmul {
     struct gemm gemm;
-    enum dtype dtype; /* that is computed in */
-    enum dtype half;  /* which 16-bit float it is really; or DTYPE_NONE */
+    enum dtype dtype; /* to compute in */
+    enum dtype half;  /* the real type, if that is a 16-bit float; or DTYPE_NONE */
     size_t bytes;     /* of an element of `dtype` */
     gemm_fn own;
     bool by_blas, by_tiles; /* rather than by loops: OpenBLAS; `own` is the tiles */
@@ -19,7 +19,7 @@ struct cpu_matmul {
     int64_t rows, columns;        /* of a piece */
     int64_t n_rows, n_columns;    /* pieces per batch */
     bool pooled;
-    bool whole; /* with one thread it is one call */
+    bool whole; /* one thread does it in one call */
 };
 
 /* The state of a plan whose product has elements: gemm, types, batches and counts. */

@@ -19,7 +19,7 @@ enum { BLOCK = 1024 };
 struct random {
     enum random_op op;
     enum dtype dtype;
-    int bits; /* of a uniform number: what the type can tell apart below 1 */
+    int bits; /* of a uniform number: as many as the type resolves below 1 */
     size_t n;
     uint64_t seed;
     double a, b; /* ends, or mean and deviation */
@@ -46,7 +46,7 @@ static double draw_double(const struct random *random, uint64_t step, uint64_t i
            random->a;
 }
 
-/* What four draw() one after the other give, with one block of random words for all. */
+/* The same as four calls of draw(), but from one block of random words. */
 static void draw_four(const struct random *random, uint64_t step, uint64_t i, float *to) {
     const struct philox block = philox_at(random->seed, step, i / 4, 0);
     const float a = (float)random->a, b = (float)random->b;
@@ -101,7 +101,7 @@ static int prepare(struct kernel_plan *plan, struct allot_error *err) {
     struct random *random = calloc(1, sizeof(*random));
 
     if (!random)
-        return error_set(err, -ENOMEM, "no memory for the plan of an op");
+        return error_set(err, -ENOMEM, "no host memory for the plan of an op");
     random->op = (enum random_op)plan->kernel->which;
     random->dtype = plan->outputs[0].dtype;
     random->bits = random->dtype == DTYPE_F16 ? 11 : random->dtype == DTYPE_BF16 ? 8 : 24;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reduce: neighbouring dimensions that both stay, or both go, are one, so that they alternate:
+ * Reduce: neighbouring dimensions that both stay, or both go, are merged, so that they alternate:
  *
  *     … stays goes stays [goes]   the last goes: a total takes in rows
  *     … stays goes [stays]        the last stays: many totals beside each other take in rows
  *
- * The dimensions outside are walked. Where there are few totals and much to take in, the rows are
- * cut into strips with totals of their own, in the scratch memory, which are joined in order at the
- * end. All cuts follow from the shape: the result is the same for any number of threads.
+ * The outer dimensions are walked. If there are few totals and much to add, the rows are cut into
+ * strips with their own totals, in the scratch memory, which are joined in order at the end. All
+ * cuts follow from the shape: the result is the same for any number of threads.
  */
 #include "libclient/kernels/cpu_reduce.h"
 
@@ -140,7 +140,7 @@ static int run_reduce(const struct kernel_run *run) {
 
 /* ---- Plan ------------------------------------------------------------------------------------ */
 
-/* Join what alternates not; returns how many go into one. */
+/* Merge neighbours that do not alternate; returns how many elements go into one total. */
 static int64_t collapse(struct reduce_dims *ret, const struct reduce_dims *dims) {
     int64_t count = 1;
 
@@ -218,7 +218,7 @@ int cpu_reduce_plan(struct kernel_plan *plan, enum reduce_op op, bool mean,
     }
     reduce = calloc(1, sizeof(*reduce));
     if (!reduce)
-        return error_set(err, -ENOMEM, "no memory for the plan of a reduction");
+        return error_set(err, -ENOMEM, "no host memory for the plan of a reduction");
     plan->state = reduce;
     plan->run = run_reduce;
     reduce->op = op;
@@ -230,7 +230,7 @@ int cpu_reduce_plan(struct kernel_plan *plan, enum reduce_op op, bool mean,
     if (mean) /* of nothing: 0 / 0 for floats, 0 for integers */
         reduce->divisor = count ? (double)count : dtype_kind(dtype) == DTYPE_KIND_FLOAT ? NAN : 1;
     if (count == 0) {
-        /* Nothing to take in: all totals are as they began. */
+        /* Nothing to reduce: all totals keep their first value. */
         joined = (struct reduce_dims){ .rank = 1, .n = { shape_count(&plan->outputs[0].shape) } };
         lay_out(reduce, &joined);
         reduce->goes.count = 0;

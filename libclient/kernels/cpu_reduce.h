@@ -8,7 +8,7 @@
 
 #define REDUCE_RANK_MAX (2 * SHAPE_RANK_MAX)
 
-/* The dimensions of what comes in, the last one fastest, and which of them go. */
+/* The dimensions of the input, the last one fastest, and which of them are reduced. */
 struct reduce_dims {
     int rank;
     int64_t n[REDUCE_RANK_MAX];
@@ -37,11 +37,11 @@ struct cpu_reduce {
     size_t grain;            /* 0: not worth the pool */
 };
 
-/* Set run, state, scratch and cost: input 0, seen as `dims`, into output 0. Divided by how many go
- * into one, where `mean`. */
+/* Set run, state, scratch and cost for reducing input 0, seen as `dims`, into output 0. With
+ * `mean`, the run divides each result by the number of its elements. */
 int cpu_reduce_plan(struct kernel_plan *plan, enum reduce_op op, bool mean,
                     const struct reduce_dims *dims, struct allot_error *err);
 
-/* Those that the attribute `name` (a list) names; none are all. */
+/* The dimensions that the attribute `name` lists; an empty list means all. */
 void cpu_reduce_axes(struct reduce_dims *ret, const struct kernel_plan *plan, const char *name,
                      const struct shape *shape);

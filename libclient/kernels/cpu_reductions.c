@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The ops that reduce: each says which dimensions go. Two do not fit into totals: ArgMax and
- * ArgMin, which want the place, and ProdGrad, which wants the product of all others for each
- * element: what lies before it, forwards, times what lies behind it, backwards, so that nothing is
- * divided by 0. Its own derivatives are further runs of it, with directions.
+ * ArgMin, which need the place, and ProdGrad, which needs the product of all other elements for
+ * each element: the product of those before it times the product of those behind it, so that
+ * nothing is divided by 0. Its own derivatives are further runs of it, with directions.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static int prepare_reduce(struct kernel_plan *plan, struct allot_error *err) {
                            &dims, err);
 }
 
-/* All dimensions but the last. */
+/* Reduces all dimensions but the last. */
 static int prepare_bias_grad(struct kernel_plan *plan, struct allot_error *err) {
     const struct shape *shape = &plan->inputs[0].shape;
     struct reduce_dims dims = { .rank = shape->rank };
@@ -40,7 +40,7 @@ static int prepare_bias_grad(struct kernel_plan *plan, struct allot_error *err) 
     return cpu_reduce_plan(plan, REDUCE_Sum, false, &dims, err);
 }
 
-/* What was stretched from 1. */
+/* Reduces the dimensions that were stretched from 1. */
 static int prepare_sum_like(struct kernel_plan *plan, struct allot_error *err) {
     const struct shape *x = &plan->inputs[0].shape, *like = &plan->inputs[1].shape;
     struct reduce_dims dims = { .rank = x->rank };
@@ -74,7 +74,7 @@ struct places {
     int64_t outer, n, inner;
 };
 
-/* Like NumPy, a NaN is found before all else. */
+/* As in NumPy, the first NaN is both the largest and the smallest. */
 #define PLACE(name, T, V, read)                                                                    \
     static int64_t place_##name(const void *data, int64_t n, int64_t step, bool smallest) {        \
         const T *x = data;                                                                         \
@@ -141,7 +141,7 @@ static int prepare_places(struct kernel_plan *plan, struct allot_error *err) {
                          (long long)axis);
     places = calloc(1, sizeof(*places));
     if (!places)
-        return error_set(err, -ENOMEM, "no memory for the plan of a reduction");
+        return error_set(err, -ENOMEM, "no host memory for the plan of a reduction");
     *places = (struct places){ plan->inputs[0].dtype, plan->kernel->which, 1, 1, 1 };
     for (int i = 0; i < shape->rank; i++)
         *(i < axis ? &places->outer : i == axis ? &places->n : &places->inner) *= shape->dims[i];
@@ -154,7 +154,9 @@ static int prepare_places(struct kernel_plan *plan, struct allot_error *err) {
 
 /* ---- Products of all others ------------------------------------------------------------------ */
 
-/* Each doubles the numbers that a product is; a gradient of a gradient of a product has one. */
+/*
+ * Each direction doubles the parts of a product (see below); a second derivative has one direction.
+ */
 enum { DIRECTIONS_MAX = 16 };
 
 struct others {
@@ -175,14 +177,14 @@ static int64_t offset_of(int rank, const int64_t *n, const int64_t *step, int64_
 }
 
 /*
- * Products are numbers with parts: one for each set of directions, that which is linear in exactly
- * these. Part 0 is the plain product; the part of all of them is what the output is about.
+ * A product has one part for each set of directions: the term that is linear in exactly these. Part
+ * 0 is the plain product; the output needs the part of all directions.
  */
 static void times_element(const struct others *others, const struct kernel_run *run, int64_t at,
                           double *product) {
     const double x = cpu_each_value(others->dtype, run->inputs[1], at);
 
-    /* From the largest set down: a set is made of smaller ones as they were. */
+    /* From the largest set down, because a set is computed from the old values of smaller ones. */
     for (uint32_t set = 1u << others->n_directions; set-- > 0;) {
         double part = product[set] * x;
 
@@ -247,7 +249,7 @@ static int prepare_others(struct kernel_plan *plan, struct allot_error *err) {
     }
     others = calloc(1, sizeof(*others));
     if (!others)
-        return error_set(err, -ENOMEM, "no memory for the plan of a reduction");
+        return error_set(err, -ENOMEM, "no host memory for the plan of a reduction");
     plan->state = others;
     plan->run = run_others;
     others->dtype = plan->inputs[1].dtype;

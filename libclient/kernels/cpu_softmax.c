@@ -6,7 +6,7 @@
  *     softmax  e^(x - max) / sum          log softmax  (x - max) - ln(sum)
  *     loss     Σ label · (ln(sum) - (x - max)),  backprop  softmax - label
  *
- * 16-bit floats are widened to floats once, before all, and narrowed after it.
+ * 16-bit floats are widened to floats once, at the beginning, and narrowed at the end.
  */
 #include <errno.h>
 #include <math.h>
@@ -22,8 +22,8 @@ enum softmax_op { SOFTMAX, LOG_SOFTMAX, CROSS_ENTROPY, SPARSE_CROSS_ENTROPY };
 
 struct softmax {
     enum softmax_op op;
-    enum dtype dtype;  /* that is computed in: f32 or f64 */
-    enum dtype half;   /* which 16-bit float it is really; or DTYPE_NONE */
+    enum dtype dtype;  /* to compute in: f32 or f64 */
+    enum dtype half;   /* the real type, if that is a 16-bit float; or DTYPE_NONE */
     enum dtype labels; /* of SPARSE_CROSS_ENTROPY */
     size_t n_rows, n;
     size_t grain;
@@ -105,7 +105,8 @@ static int check_labels(const struct softmax_work *work) {
     return 0;
 }
 
-static int run_rows(const struct softmax *softmax, struct softmax_work *work, struct pool *pool) {
+static int run_rows(const struct softmax *softmax, struct softmax_work *work,
+                    struct thread_pool *pool) {
     if (softmax->op == SPARSE_CROSS_ENTROPY && check_labels(work) < 0)
         return -EINVAL;
     pool_for(pool, softmax->n_rows, softmax->grain,
@@ -156,15 +157,15 @@ static int prepare(struct kernel_plan *plan, struct allot_error *err) {
     struct softmax *softmax;
 
     if (count == 0) {
-        /* Without classes a loss is a sum of nothing. */
+        /* Without classes a loss is an empty sum. */
         if (plan->kernel->which >= CROSS_ENTROPY && shape_count(&plan->outputs[0].shape))
-            return error_set(err, -EINVAL, "a cross entropy over no classes");
+            return error_set(err, -EINVAL, "a cross entropy needs at least one class");
         plan->run = cpu_each_nothing;
         return 0;
     }
     softmax = calloc(1, sizeof(*softmax));
     if (!softmax)
-        return error_set(err, -ENOMEM, "no memory for the plan of a softmax");
+        return error_set(err, -ENOMEM, "no host memory for the plan of a softmax");
     softmax->op = (enum softmax_op)plan->kernel->which;
     softmax->half = dtype == DTYPE_F16 || dtype == DTYPE_BF16 ? dtype : DTYPE_NONE;
     softmax->dtype = softmax->half ? DTYPE_F32 : dtype;

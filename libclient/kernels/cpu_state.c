@@ -30,7 +30,7 @@ static int prepare_assign(struct kernel_plan *plan, struct allot_error *err) {
     struct cpu_copy *copy = calloc(1, sizeof(*copy));
 
     if (!copy)
-        return error_set(err, -ENOMEM, "no memory for the plan of an op");
+        return error_set(err, -ENOMEM, "no host memory for the plan of an op");
     cpu_copy_init(copy, dtype_bytes(plan->inputs[1].dtype));
     cpu_copy_dim(copy, shape_count(&plan->inputs[1].shape), (int64_t)copy->bytes,
                  (int64_t)copy->bytes);
@@ -48,8 +48,9 @@ enum step_op { ASSIGN_ADD, ASSIGN_SUB, DESCENT, MOMENTUM, ADAM };
 
 struct apply {
     enum step_op op;
-    enum dtype dtype, half; /* dtype: that is computed in; half: DTYPE_NONE, or what it really is */
-    enum dtype kept;        /* of the numbers, and of all variables but the first */
+    enum dtype dtype,
+        half; /* dtype: to compute in; half: the real type, if that has 16 bits; or DTYPE_NONE */
+    enum dtype kept; /* of the numbers, and of all variables but the first */
     size_t n;
     bool nesterov;
     uint32_t variables[3], n_variables; /* inputs that are changed */
@@ -100,7 +101,7 @@ static void apply_block(const struct apply_work *work, void *const x[OPERANDS], 
     }
 }
 
-/* As operand `k` lies: a variable, or behind those the gradient. */
+/* The type of operand `k` in memory: a variable, or after those the gradient. */
 static enum dtype type_of(const struct apply *apply, uint32_t k) {
     return k > 0 && k < apply->n_variables ? apply->kept : apply->half ? apply->half : apply->dtype;
 }
@@ -133,7 +134,7 @@ static void apply_blocks(void *userdata, size_t begin, size_t end) {
     }
 }
 
-/* The numbers that come in with the step. Those of f32 are computed with as floats. */
+/* Read the step's numbers (its rate and so on). For f32, compute with them as floats. */
 static void read_numbers(struct apply_work *work) {
     const struct apply *apply = work->apply;
     void *const *inputs = work->run->inputs;
@@ -175,7 +176,7 @@ static int prepare_apply(struct kernel_plan *plan, struct allot_error *err) {
     struct apply *apply = calloc(1, sizeof(*apply));
 
     if (!apply)
-        return error_set(err, -ENOMEM, "no memory for the plan of an op");
+        return error_set(err, -ENOMEM, "no host memory for the plan of an op");
     apply->op = op;
     apply->half = dtype == DTYPE_F16 || dtype == DTYPE_BF16 ? dtype : DTYPE_NONE;
     apply->dtype = apply->half ? DTYPE_F32 : dtype;

@@ -34,7 +34,8 @@
 struct kernel_family {
     const struct kernel *rows;
     size_t n;
-    size_t (*fill)(void); /* makes the rows, and says how many; again: the same. NULL: they are */
+    size_t (*fill)(void); /* makes the rows, the same at each call, and returns how many. NULL: they
+                             are there */
 };
 
 #define X(name) extern const struct kernel_family kernel_family_##name;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * What is handed to the kernels of cuda/, as C and as CUDA C: one struct by value each. Steps are
- * in elements unless it says bytes.
+ * The arguments of the kernels in cuda/, as C and as CUDA C: each takes one struct by value. Steps
+ * are in elements unless the comment says bytes.
  */
 #include <stdint.h>
 
@@ -31,7 +31,7 @@ struct gpu_move {
     int64_t dims[16], to_step[16], from_step[16];
 };
 
-/* The sum of several of one shape. */
+/* The sum of several tensors of one shape. */
 struct gpu_sum {
     void *d;
     const void *in[GPU_LIST_MAX];
@@ -39,7 +39,8 @@ struct gpu_sum {
     uint64_t n;
 };
 
-/* n_out results, each of `count` elements: where they are follows from two sets of dimensions. */
+/* n_out results, each from `count` elements of x. The dimensions that stay say where a result's
+ * elements begin, those that go how they lie from there. */
 struct gpu_reduce {
     void *d;
     const void *x;
@@ -72,7 +73,7 @@ struct gpu_gemm {
     int64_t a_row, a_column, b_row, b_column;
 };
 
-/* Variables, gradient, and the numbers that lie beside them on the device. */
+/* Variables, gradient, and the optimizer's parameters, which also lie on the device. */
 struct gpu_apply {
     void *x[3];
     const void *gradient;

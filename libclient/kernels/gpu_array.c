@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ops that put elements elsewhere, on a GPU: the moves that the CPU's rows plan, each a launch. And
- * ops whose numbers lie on the host wherever they are.
+ * Ops that move elements, on a GPU: the CPU's rows plan the moves, and each is a launch. Also ops
+ * whose numbers lie on the host on every device.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -75,7 +75,7 @@ static int add_move(struct gpu_array *array, const struct kernel_plan *plan,
     return gpu_code_find(plan, GPU_move, DTYPE_NONE, name, &move->function, err);
 }
 
-/* `which`: the CPU's row. */
+/* `which`: index of the CPU's row. */
 static int prepare_array(struct kernel_plan *plan, struct allot_error *err) {
     const struct kernel *cpu = &kernel_family_cpu_array.rows[plan->kernel->which];
     cleanup(freep) struct cpu_array *host = NULL;
@@ -90,7 +90,7 @@ static int prepare_array(struct kernel_plan *plan, struct allot_error *err) {
         return r;
     array = calloc(1, sizeof(*array) + host->n * sizeof(array->moves[0]));
     if (!array)
-        return error_set(err, -ENOMEM, "no memory for the plan of an op");
+        return error_set(err, -ENOMEM, "no host memory for the plan of an op");
     array->gpu = plan->gpu;
     array->is_same = cpu->flags & KERNEL_ALIAS;
     plan->state = array;
@@ -107,7 +107,7 @@ static int prepare_assign(struct kernel_plan *plan, struct allot_error *err) {
     const int64_t bytes = (int64_t)dtype_bytes(plan->inputs[1].dtype);
 
     if (!array)
-        return error_set(err, -ENOMEM, "no memory for the plan of an op");
+        return error_set(err, -ENOMEM, "no host memory for the plan of an op");
     array->gpu = plan->gpu;
     array->assigns = true;
     plan->state = array;
@@ -158,7 +158,7 @@ static int index_new(struct gpu_index **ret, struct kernel_plan *plan, struct al
     struct gpu_index *index = calloc(1, sizeof(*index));
 
     if (!index)
-        return error_set(err, -ENOMEM, "no memory for the plan of an op");
+        return error_set(err, -ENOMEM, "no host memory for the plan of an op");
     index->gpu = plan->gpu;
     index->blocks = gpu_code_blocks(plan->gpu, (uint64_t)shape_count(&plan->outputs[0].shape));
     plan->state = *ret = index;
@@ -222,7 +222,7 @@ static int prepare_one_hot(struct kernel_plan *plan, struct allot_error *err) {
 
 /* ---- On the host ----------------------------------------------------------------------------- */
 
-/* The CPU's row of the same op does it: what it reads and writes lies on the host. */
+/* Call the CPU's kernel of the same op: what it reads and writes lies on the host. */
 static int prepare_host(struct kernel_plan *plan, struct allot_error *err) {
     static const struct kernel_family *const families[] = { &kernel_family_cpu_index,
                                                             &kernel_family_cpu_check };

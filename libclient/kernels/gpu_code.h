@@ -56,7 +56,7 @@ enum gpu_family { GPU_elementwise, GPU_reduce, GPU_train, GPU_move, N_GPU_FAMILI
 int gpu_code_find(const struct kernel_plan *plan, enum gpu_family family, enum dtype dtype,
                   const char *name, CUfunction *ret, struct allot_error *err);
 
-/* As many blocks as `n` elements need, or as keep the device busy. */
+/* As many blocks as `n` elements need, but no more than keep the device busy. */
 unsigned gpu_code_blocks(const struct gpu *gpu, uint64_t n);
 
 /* Queue it on the step's stream. What kernel_fail() returned, if that fails. */

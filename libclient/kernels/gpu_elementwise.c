@@ -92,7 +92,7 @@ static int launch_plan(struct kernel_plan *plan, struct kernel_plan *host, bool 
     }
     node = calloc(1, sizeof(*node));
     if (!node)
-        return error_set(err, -ENOMEM, "no memory for the plan of an op");
+        return error_set(err, -ENOMEM, "no host memory for the plan of an op");
     plan->state = node;
     plan->run = run_each;
     plan->cost = host->cost;
@@ -105,7 +105,7 @@ static int launch_plan(struct kernel_plan *plan, struct kernel_plan *host, bool 
     return gpu_code_find(plan, family, plan->inputs[0].dtype, name, &node->function, err);
 }
 
-/* `which`: the CPU's row. */
+/* `which`: index of the CPU's row. */
 static int prepare_each(struct kernel_plan *plan, struct allot_error *err) {
     struct kernel_plan host = *plan;
     int r;
@@ -137,7 +137,7 @@ struct gpu_sums {
     uint64_t n;
 };
 
-/* So many at a time, the total so far among them. */
+/* Add a few at a time, with the total so far among them. */
 static int run_sum(const struct kernel_run *run) {
     const struct gpu_sums *sums = run->state;
     struct gpu_sum args = { .d = run->outputs[0], .n = sums->n };
@@ -163,7 +163,7 @@ static int prepare_sum(struct kernel_plan *plan, struct allot_error *err) {
     }
     sums = calloc(1, sizeof(*sums));
     if (!sums)
-        return error_set(err, -ENOMEM, "no memory for the plan of an op");
+        return error_set(err, -ENOMEM, "no host memory for the plan of an op");
     sums->gpu = plan->gpu;
     sums->n_inputs = plan->n_inputs;
     sums->n = (uint64_t)shape_count(&plan->outputs[0].shape);
@@ -189,7 +189,7 @@ static uint32_t row_of(const char *op) {
     return i;
 }
 
-/* Those of the CPU, for the same types. */
+/* The same rows as the CPU, for the same types. */
 static size_t fill_rows(void) {
     static const char *const assigns[] = { "AssignAdd", "AssignSub" };
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reductions and softmax on a GPU: planned by the CPU's rows, which say what stays and what goes,
- * and launched: a block for each result that takes in rows, a thread for each that lies beside
- * others.
+ * Reductions and softmax on a GPU: the CPU's rows plan which dimensions stay and which go. If the
+ * last dimension goes, a block computes each result; if it stays, a thread does.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -48,7 +47,7 @@ static int reduction_new(struct gpu_reduction **ret, struct kernel_plan *plan,
     struct gpu_reduction *reduction = calloc(1, sizeof(*reduction));
 
     if (!reduction)
-        return error_set(err, -ENOMEM, "no memory for the plan of a reduction");
+        return error_set(err, -ENOMEM, "no host memory for the plan of a reduction");
     reduction->gpu = plan->gpu;
     plan->state = *ret = reduction;
     return 0;
@@ -74,7 +73,7 @@ static void take_layout(struct gpu_reduce *args, const struct cpu_reduce *reduce
     args->goes_step[args->goes_rank++] = MAX(reduce->n_columns, (int64_t)1);
 }
 
-/* `which`: the CPU's row. */
+/* `which`: index of the CPU's row. */
 static int prepare_reduce(struct kernel_plan *plan, struct allot_error *err) {
     static const char *const names[] = {
 #define X(op, ...) #op,
@@ -111,7 +110,7 @@ static int prepare_reduce(struct kernel_plan *plan, struct allot_error *err) {
     return gpu_code_find(plan, GPU_reduce, plan->inputs[0].dtype, name, &reduction->function, err);
 }
 
-/* `which`: whether the smallest is looked for. */
+/* `which`: 1 to look for the smallest, 0 for the largest. */
 static int prepare_place(struct kernel_plan *plan, struct allot_error *err) {
     const struct shape *shape = &plan->inputs[0].shape;
     int64_t axis = node_int(plan->node, "axis");
@@ -166,7 +165,7 @@ static int prepare_softmax(struct kernel_plan *plan, struct allot_error *err) {
 
     if (count == 0) {
         if (plan->kernel->which >= CROSS_ENTROPY && shape_count(&plan->outputs[0].shape))
-            return error_set(err, -EINVAL, "a cross entropy over no classes");
+            return error_set(err, -EINVAL, "a cross entropy needs at least one class");
         plan->run = cpu_each_nothing;
         return 0;
     }

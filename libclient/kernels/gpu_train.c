@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Products, optimizers and random numbers on a GPU. Products go to cuBLAS, where there is one and
- * it has the type, else to a kernel of our own; cuBLAS counts columns first, so it is asked for the
- * transposed product of the transposed matrices, which lie there as ours do.
+ * Products, optimizers and random numbers on a GPU. Products go to cuBLAS if it is there and has
+ * the type, else to a kernel of our own. cuBLAS stores matrices by columns, so we ask it for the
+ * transposed product of the transposed matrices, which have the same layout as ours by rows.
  */
 #include <errno.h>
 #include <limits.h>
@@ -107,7 +107,7 @@ static int prepare_product(struct kernel_plan *plan, struct allot_error *err) {
     plan->state = product;
     plan->state_free = product_free;
     if (!product)
-        return error_set(err, -ENOMEM, "no memory for the plan of a product");
+        return error_set(err, -ENOMEM, "no host memory for the plan of a product");
     product->gpu = plan->gpu;
     product->dtype = plan->outputs[0].dtype;
     product->bytes = dtype_bytes(product->dtype);
@@ -174,7 +174,7 @@ static int prepare_apply(struct kernel_plan *plan, struct allot_error *err) {
     }
     optimizer = calloc(1, sizeof(*optimizer));
     if (!optimizer)
-        return error_set(err, -ENOMEM, "no memory for the plan of an op");
+        return error_set(err, -ENOMEM, "no host memory for the plan of an op");
     optimizer->gpu = plan->gpu;
     optimizer->n_variables = layouts[which].n_variables;
     optimizer->n_numbers = layouts[which].n_numbers;
@@ -219,7 +219,7 @@ static int prepare_random(struct kernel_plan *plan, struct allot_error *err) {
     }
     dice = calloc(1, sizeof(*dice));
     if (!dice)
-        return error_set(err, -ENOMEM, "no memory for the plan of an op");
+        return error_set(err, -ENOMEM, "no host memory for the plan of an op");
     dice->gpu = plan->gpu;
     dice->args.n = (uint64_t)shape_count(&plan->outputs[0].shape);
     dice->args.seed = plan->random_seed;

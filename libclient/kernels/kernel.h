@@ -3,9 +3,9 @@
 /*
  * Kernel: how an op is computed on one kind of device for some types.
  *
- * Everything that can be known before the numbers are is settled once, when a plan is made: the
- * kernel's `prepare` sees whole shapes, chooses the loop or the launch, and keeps what it needs in
- * its state. Then `run` is called for each step with nothing but addresses: a tiny op costs a call.
+ * Everything that does not depend on the numbers is settled once, when a plan is made: the kernel's
+ * `prepare` sees whole shapes, chooses the loop or the launch, and keeps what it needs in its
+ * state. Then each step calls `run` with nothing but addresses, so a tiny op costs one call.
  *
  * One table, process-wide; rows are added at any time, by any thread, and never removed.
  */
@@ -20,7 +20,7 @@
 struct allot_error;
 struct allot_tensor;
 struct node;
-struct pool;
+struct thread_pool;
 struct kernel_run;
 struct gpu;
 
@@ -36,26 +36,26 @@ struct kernel_value {
     const struct allot_tensor *known; /* on the host, if it is known when the plan is made; NULL */
 };
 
-/* What `prepare` is shown, and what it says. */
+/* What `prepare` gets, and what it fills in. */
 struct kernel_plan {
     const struct node *node;     /* attributes and types; not its inputs */
     const struct kernel *kernel; /* the row */
     const struct kernel_value *inputs, *outputs;
     uint32_t n_inputs, n_outputs;
-    struct gpu *gpu;      /* the device the node is on; NULL on the CPU (kernels/gpu.h) */
+    struct gpu *gpu;      /* the device the node is on; NULL on the CPU (device/gpu.h) */
     uint64_t random_seed; /* of this node, from graph and session */
 
     kernel_run_fn run; /* must be set */
-    /* Optional, and may be called instead of `run`: take a rate times what that would write off a
-     * variable. The inputs are then the variable, the rate, and its own; there is no output. The
-     * bits are those of ApplyGradientDescent after `run`; it cannot fail. */
+    /* Optional. The executor may call it instead of `run` to subtract, from a variable, a rate
+     * times what `run` would write. The inputs are then the variable, the rate, and the op's own;
+     * there is no output. The bits are the same as those of `run` followed by ApplyGradientDescent.
+     * It cannot fail. */
     kernel_run_fn descend;
-    void *state; /* calloc()ed by prepare, or NULL; freed by free() or `state_free`, also where
-                    prepare fails */
+    void *state; /* calloc()ed by prepare, or NULL; freed by free() or `state_free`, even if prepare
+                    fails */
     void (*state_free)(void *state);
     size_t scratch_bytes; /* memory on its device during the run */
-    uint64_t cost;        /* nanoseconds on one core or so: whether it is worth a thread of its own;
-                             0: not worth one */
+    uint64_t cost;        /* nanoseconds on one core, roughly; 0: not worth a thread of its own */
     bool pooled;          /* that much is divided among the threads of run->pool */
 };
 
@@ -73,7 +73,7 @@ struct kernel_run {
     void *const *inputs;
     void *const *outputs;
     void *scratch;
-    struct pool *pool; /* for loops within the op; may have no threads */
+    struct thread_pool *pool; /* for loops within the op; may have no threads */
     struct kernel_step *step;
 };
 
@@ -90,24 +90,26 @@ struct kernel_step {
 };
 
 /* Keep the text of an error, without the node's name, for the caller of `run` on this thread, and
- * return `code`. Loops on other threads bring their error back first. */
+ * return `code`. A loop on another thread must first bring its error back to this one. */
 int kernel_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* What the last failure on this thread said. */
+/* The text of the last failure on this thread. */
 const struct allot_error *kernel_failure(void);
 
 enum kernel_flag {
     KERNEL_IN_PLACE = 1 << 0, /* output 0 may overwrite input 0, if no other item needs that and no
                                  other input is the same value; for kernels that read each element
                                  of input 0 before they write it */
-    KERNEL_IN_PLACE_ANY = 1 << 1, /* … or where any input of the same size did, several of which may
-                                     be the same value; they read it of all inputs before */
-    KERNEL_ALIAS = 1 << 2,        /* output 0 is input 0 under another shape: nothing is computed */
-    KERNEL_LINK = 1 << 3,         /* communication-heavy: one at a time per link */
-    KERNEL_BLOCKING = 1 << 4,     /* waits or calls out: not on a thread that others need */
+    KERNEL_IN_PLACE_ANY =
+        1 << 1, /* … or any other input of the same size, even if several are the same value; for
+                   kernels that read each element of all inputs before they write it */
+    KERNEL_ALIAS = 1 << 2, /* output 0 is input 0 under another shape: nothing is computed */
+    KERNEL_LINK = 1 << 3,  /* communication-heavy: one at a time per link */
+    KERNEL_BLOCKING =
+        1 << 4, /* may wait, or calls code of the program: not on a thread that other items need */
     KERNEL_INITIALISES = 1 << 5, /* the variable it writes need not have had a value before */
-    KERNEL_DYNAMIC = 1 << 6,     /* how large the outputs are is found out by computing them: their
-                                    shapes are open in the plan, run->outputs is not there, and
-                                    `run` asks step->output_new for each */
+    KERNEL_DYNAMIC =
+        1 << 6, /* computing the outputs determines their size: their shapes are open in the plan,
+                   run->outputs is absent, and `run` calls step->output_new for each */
 };
 
 struct kernel {
@@ -118,7 +120,8 @@ struct kernel {
     uint32_t
         host_inputs; /* bit per argument (a list is one): lies in host memory on every device */
     uint32_t host_outputs; /* likewise */
-    uint32_t shape_inputs; /* bit per argument: only its shape is read: its bytes need not live */
+    uint32_t shape_inputs; /* bit per argument: the kernel reads only its shape, so its bytes need
+                              not exist */
     uint32_t writes;       /* bit per argument: a variable whose value it changes */
     uint32_t flags;
     int32_t priority; /* for the placer */
@@ -130,6 +133,8 @@ struct kernel {
 int kernel_register(const struct kernel *kernel, struct allot_error *err);
 /* The row for the node's type; NULL: none. */
 const struct kernel *kernel_find(const struct node *node, enum kernel_device device);
+/* The row of an op, for its type attribute "T"; NULL: none. */
+const struct kernel *kernel_find_op(const char *op, enum dtype dtype, enum kernel_device device);
 /* "CPU", "GPU" */
 const char *kernel_device_name(enum kernel_device device);
 

@@ -6,7 +6,7 @@
  * The files loops_*.c are compiled once per level of the vector unit, and the best level that the
  * CPU has is chosen when the first kernel is registered. (Not by the compiler's own clones: their
  * resolvers run before a sanitizer is ready.) No level fuses or reorders arithmetic, so all give
- * the same bits; large products alone are other code on each.
+ * the same bits; only large products have different code at each level.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,14 +15,18 @@
 #include "libclient/core/dtype.h"
 #include "libclient/kernels/scalar.h"
 
-/* d[i] of a[i], b[i], c[i] for i < n. `d` may be any of the others, and overlaps none otherwise.
- * `with`: the numbers that the op's attributes give, as the row wants them. */
+/*
+ * Computes d[i] from a[i], b[i], c[i] for i < n. `d` may be the same array as an input, but must
+ * not overlap one partly. `with`: the numbers from the op's attributes, in the form that the row
+ * expects.
+ */
 typedef void (*loop_fn)(void *d, const void *a, const void *b, const void *c, size_t n,
                         const void *with);
 
 enum loop_form { LOOP_VV, LOOP_SV, LOOP_VS, N_LOOP_FORMS }; /* S: a single element, for all i */
 
-/* Of Select, by which inputs stay the same, a bit each; all three is a row of one. */
+/* The loops of Select, indexed by a bit for each input that stays the same in a row; all three bits
+ * is a row of one element. */
 enum { N_SELECT_FORMS = 7 };
 
 #define X(op, ...) UNARY_##op,
@@ -46,7 +50,7 @@ enum compare_op { COMPARE_OPS(X) N_COMPARE_OPS };
 
 /*
  * Reductions: X(op, first value for floats, how floats are taken in, the same for integers). `s` is
- * the total, `a` what comes. Totals have 8 bytes whatever the type.
+ * the total so far, `a` the next element. Totals have 8 bytes for every type.
  */
 #define REDUCE_OPS(X)                                                                              \
     X(Sum, 0, s + a, REDUCE_ZERO, (uint64_t)s + (uint64_t)a)                                       \
@@ -66,7 +70,7 @@ struct reduce_loops {
     void (*column)(void *totals, const void *x, size_t n); /* x[i] into totals[i] */
     void (*join)(void *totals, const void *more, size_t n);
     void (*begin)(void *totals, size_t n);
-    /* To elements; divided, unless that is 0. */
+    /* Convert totals to elements, divided by the divisor unless that is 0. */
     void (*end)(void *to, const void *totals, size_t n, double divisor);
 };
 
@@ -102,7 +106,7 @@ struct loops {
     void (*narrow)(uint16_t *to, const float *from, size_t n, enum dtype to_dtype);
 };
 const struct loops *loops_get(void);
-/* Those that every CPU can run, for tests. */
+/* The loops that every CPU can run, for tests. */
 const struct loops *loops_baseline(void);
 
 /* ---- For loops_*.c --------------------------------------------------------------------------- */

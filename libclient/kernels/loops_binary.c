@@ -35,7 +35,7 @@ BINARY_OPS(X)
 const loop_fn LEVEL(binary_loops)[N_BINARY_OPS][N_DTYPES][N_LOOP_FORMS] = { BINARY_OPS(X) };
 #undef X
 
-/* It is a bool. */
+/* The result is a bool. */
 #define TEST(type, T, W, op, expression) LOOP2(type, T, W, uint8_t, op, expression)
 #define X(op, weight, types, expression, more_types, more_expression)                              \
     types(TEST, op, expression) more_types(TEST, op, more_expression)

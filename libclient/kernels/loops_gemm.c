@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Matrix products of our own: c = a b, by steps, so that a transposed matrix is one with its steps
- * exchanged. Small ones element by element; larger ones in blocks: a strip of b is packed so that
- * it lies in the first cache, and four rows of a walk along it with their sums in registers.
+ * Matrix products of our own: `c` = `a` `b`, by steps, so that a transposed matrix is one with its
+ * steps exchanged. Small products go element by element, larger ones in blocks: a strip of `b` is
+ * packed to fit into the first-level cache, and four rows of `a` at a time are multiplied with it,
+ * with their sums in registers.
  *
  * Every element is the sum of its products in order, whatever the blocks, so that results do not
  * depend on how the work was divided.

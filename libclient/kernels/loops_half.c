@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 16-bit floats to floats and back, without branches: what dtype_from_f16() and its like do, in a
- * form that vectorises. Tests hold the two against each other, over all values.
+ * 16-bit floats to floats and back, without branches: the same as dtype_from_f16() and the like, in
+ * a form that vectorises. Tests compare the two for all values.
  */
 #include "libclient/kernels/loops.h"
 

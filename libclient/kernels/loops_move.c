@@ -29,8 +29,8 @@ CAST_TO(X)
 const loop_fn LEVEL(cast_loops)[N_DTYPES][N_DTYPES] = { CAST_TO(X) };
 #undef X
 
-/* A double as a float that keeps whether anything was lost (rounded to odd), so that rounding once
- * more, to 16 bits, comes out as from the double itself. */
+/* A double as a float whose last bit records whether anything was lost (rounded to odd), so that
+ * rounding it again, to 16 bits, gives the same as rounding the double itself. */
 void LEVEL(cast_odd)(void *d_, const void *a_, const void *b_, const void *c_, size_t n,
                      const void *with) {
     const double *x = a_;
@@ -54,7 +54,7 @@ void LEVEL(cast_odd)(void *d_, const void *a_, const void *b_, const void *c_, s
     X(2, uint32_t)                                                                                 \
     X(3, uint64_t)
 
-/* Select: `a` is the condition, by which inputs stay the same. */
+/* Select: `a` is the condition. One loop for each set of inputs that stay the same. */
 #define SELECT(size, T, form, index_a, index_b, index_c)                                           \
     LOOP(select_##size##_##form) {                                                                 \
         T *d = d_;                                                                                 \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reductions of what lies in a row, and of many rows into one. Sums of floats are kept in doubles;
- * sums of doubles, and all others, in 16 lanes that are joined pairwise, and in blocks whose
- * results are joined pairwise too. The order depends on the length alone.
+ * Reductions along a row, and of many rows into one. A row is reduced in blocks, and each block in
+ * 16 lanes; the results of the lanes, and then those of the blocks, are joined pairwise. Totals of
+ * floats are doubles. The order depends on the length alone.
  */
 #include "libclient/kernels/loops.h"
 
@@ -88,8 +88,8 @@ enum { LANES = 16, BLOCK = 2048 };
             d[i] = divisor == 0 ? (T_)total[i] : (T_)REDUCE_DIVIDE(total[i], divisor);             \
     }
 
-/* Totals of floats are doubles, which hold them exactly. Those of integers have 64 bits, of which
- * the low ones are the result; by their sign, so that they compare. */
+/* Totals of floats are doubles, which hold them exactly. Totals of integers have 64 bits, and their
+ * low bits are the result; they are signed like the type, so that comparisons work. */
 #define REDUCE_DIVIDE(total, divisor)            ((total) / (A)(divisor))
 #define AS_FLOAT(type, T, W, op, first, take)    REDUCE(type, T, double, op, first, take)
 #define AS_SIGNED(type, T, W, op, first, take)   REDUCE(type, T, int64_t, op, first, take)

@@ -13,9 +13,9 @@
  * A strip comes from the second cache once per tile, at 128 bytes for 24 multiplications, which
  * costs nothing: tiles alone run at 98 to 100 % of multiply-adds in registers (Emerald Rapids).
  * What costs is what comes from farther. A tile that packs takes 1.2 to 2 times as long, so that b
- * is packed once for all rows; and every second step asks for a line of what follows: the first
- * tiles of 12 rows for the next rows, the others for what is packed next, as late as will do, for
- * the second cache has not room for it all the time.
+ * is packed once for all rows; and every second step prefetches a line of what follows: the first
+ * tiles of 12 rows prefetch the next rows, the others what is packed next, as late as possible,
+ * because the second cache cannot hold it all the time.
  *
  * Every element is one chain of fused multiply-adds in the order of k, whatever the tiles, the
  * pieces that the product was cut into, and the number of threads.
@@ -33,9 +33,9 @@ enum {
     STRIP = 2 * LANES,
     COLUMNS = 4 * STRIP, /* that are packed at a time */
     DEPTH = TILES_DEPTH,
-    COPIED = 96 * ROWS,    /* rows of a that are copied at a time, where they are: 2.4 MB */
-    AHEAD = 12,            /* rows of b that are asked for before they are packed */
-    ASKED = DEPTH / LANES, /* lines of a row that a tile asks for before it turns to the next */
+    COPIED = 96 * ROWS, /* rows of a that are copied at a time, if they are copied at all: 2.4 MB */
+    AHEAD = 12,         /* rows of b that are prefetched before they are packed */
+    ASKED = DEPTH / LANES, /* lines of a row that a tile prefetches before it turns to the next */
     PAGE = 1024, /* in elements, of the steps at which all fall into one set of the first cache */
     COPY_ROW = DEPTH + LANES,
 };
@@ -47,24 +47,24 @@ enum {
 #endif
 
 /* What the tiles of one packed part of b have in common. */
-struct part {
+struct tile_part {
     int64_t depth;
     int64_t a_row, a_column, b_row, b_column, c_row;
     bool first;        /* c is not read: it begins at 0 */
     const float *rate; /* of struct gemm */
-    /* What is packed next, so many columns of it; NULL: nothing. */
+    /* What is packed next, and how many of its columns; NULL: nothing. */
     const float *next;
     int64_t next_columns;
 };
 
-/* Lines that will be read soon, so many bytes apart; and what is added after each ASKED of them. */
+/* Lines to prefetch, this many bytes apart; and what to add after each ASKED of them. */
 struct ahead {
     const char *at;
     int64_t step, jump;
 };
 
-/* Where a factor is used twice this is not the compiler's own: gcc would have the sums change
- * registers, and what moves them takes the place of multiplications. */
+/* This is inline assembly because, with a factor that is used twice, gcc moves the sums between
+ * registers, and these moves cost as much as multiplications. */
 static inline __attribute__((always_inline)) __m512 add_product(__m512 sum, __m512 factor, __m512 y,
                                                                 const int width) {
     if (width == 1)
@@ -74,7 +74,7 @@ static inline __attribute__((always_inline)) __m512 add_product(__m512 sum, __m5
 }
 
 /* `rows` and `width`, in vectors, are constants, and so is whether b has to be packed first. */
-static inline __attribute__((always_inline)) void tile(const struct part *part, float *c,
+static inline __attribute__((always_inline)) void tile(const struct tile_part *part, float *c,
                                                        const float *a, float *packed,
                                                        const float *b, const struct ahead *ahead,
                                                        __mmask16 mask, const int rows,
@@ -87,7 +87,7 @@ static inline __attribute__((always_inline)) void tile(const struct part *part, 
     __m512 sums[ROWS][2];
     float *to;
 
-    /* Seven numbers in registers, not one after the other computed anew at each step. */
+    /* Keep these seven numbers in registers; gcc would compute each anew at every step. */
     __asm__("" : "+r"(x1), "+r"(x2), "+r"(offsets[3]));
 
 #define EACH(i, n) UNROLL for (int i = 0; i < (n); i++)
@@ -118,8 +118,8 @@ static inline __attribute__((always_inline)) void tile(const struct part *part, 
             b += part->b_row;                                                                      \
     } while (0)
 
-/* With one pointer: 24 addresses that are computed beforehand are kept on the stack, and cost 2 %
- * of a tile of 128 steps. */
+/* Use one pointer: gcc would keep 24 precomputed addresses on the stack, which costs 2 % of a tile
+ * of 128 steps. */
 #define EACH_ROW(to)                                                                               \
     UNROLL for (int i = 0; i < rows; i++, (to) += c_row, __extension__({ __asm__("" : "+r"(to)); }))
 
@@ -158,11 +158,11 @@ static inline __attribute__((always_inline)) void tile(const struct part *part, 
     _mm512_mask_storeu_ps(to + j * LANES, MASK, sums[i][j]);
 }
 
-typedef void (*tile_fn)(const struct part *part, float *c, const float *a, float *packed,
+typedef void (*tile_fn)(const struct tile_part *part, float *c, const float *a, float *packed,
                         const float *b, const struct ahead *ahead, __mmask16 mask);
 #define TILE(name, rows, width, packs)                                                             \
-    static __attribute__((noinline)) void name(const struct part *part, float *c, const float *a,  \
-                                               float *packed, const float *b,                      \
+    static __attribute__((noinline)) void name(const struct tile_part *part, float *c,             \
+                                               const float *a, float *packed, const float *b,      \
                                                const struct ahead *ahead, __mmask16 mask) {        \
         tile(part, c, a, packed, b, ahead, mask, rows, width, packs);                              \
     }
@@ -212,9 +212,9 @@ static inline void pack_16_by_4(float *to, const float *b, int64_t b_column) {
     }
 }
 
-/* `depth` rows of `columns` columns that are dense, with zeros up to a strip. What is read has been
- * asked for; to ask again, a few rows ahead, cost more than it gained: 2 KiB apart, 32 columns fall
- * into few sets of the first cache. */
+/* Packs `depth` rows of `columns` dense columns, with zeros up to a strip. The source is already
+ * prefetched. Prefetching a few rows ahead again cost more than it gained: rows 2 KiB apart fall
+ * into few sets of the first-level cache. */
 static void pack_rows(float *to, const float *b, int64_t b_column, int64_t depth, int64_t columns) {
     for (int64_t j = 0; j < STRIP; j += LANES) {
         int64_t k = 0;
@@ -234,7 +234,7 @@ static void pack_transposed(float *to, const float *b, int64_t b_column, int64_t
                   MIN(columns - j, (int64_t)STRIP));
 }
 
-/* Row after row, ASKED lines of each, or one. */
+/* Prefetch row after row, ASKED lines of each, or one. */
 static struct ahead rows_ahead(const float *at, int64_t row) {
     return (struct ahead){ (const char *)at, sizeof(float) * LANES,
                            (int64_t)sizeof(float) * (row - ASKED * LANES) };
@@ -243,29 +243,30 @@ static struct ahead lines_ahead(const float *at, int64_t row) {
     return (struct ahead){ (const char *)at, (int64_t)sizeof(float) * row, 0 };
 }
 
-/* A tile asks for so many lines, of so many rows. */
-static int64_t asked_lines(const struct part *part) {
+/* How many lines a tile prefetches. */
+static int64_t asked_lines(const struct tile_part *part) {
     return part->depth / 2;
 }
-static int64_t asked_rows(const struct part *part) {
+static int64_t asked_rows(const struct tile_part *part) {
     return MAX(asked_lines(part) / ASKED, (int64_t)1);
 }
 
-/* Of the next rows of a, `n` is 0 or 1. */
-static struct ahead next_rows(const struct part *part, const float *a, int64_t a_row, int64_t n) {
+/* Prefetch the next rows of a; `n` is 0 or 1. */
+static struct ahead next_rows(const struct tile_part *part, const float *a, int64_t a_row,
+                              int64_t n) {
     if (a_row == 1)
         return lines_ahead(a + n * asked_lines(part) * part->a_column, part->a_column);
     return rows_ahead(a + n * asked_rows(part) * a_row, a_row);
 }
 
-/* What is packed next is asked for in so many pieces. */
-static int64_t n_pieces(const struct part *part) {
+/* In how many pieces to prefetch what is packed next. */
+static int64_t n_pieces(const struct tile_part *part) {
     if (!part->next)
         return 0;
     return part->b_column == 1 ? 2 * ((part->next_columns + LANES - 1) / LANES)
                                : part->next_columns / asked_rows(part);
 }
-static struct ahead piece_ahead(const struct part *part, int64_t n) {
+static struct ahead piece_ahead(const struct tile_part *part, int64_t n) {
     const int64_t lines = (part->next_columns + LANES - 1) / LANES;
 
     if (part->b_column == 1)
@@ -284,11 +285,11 @@ struct rows {
     int64_t from_row;
 };
 
-/* So many rows by so many columns. `b` is where they lie, to be packed by the tiles of the first
- * rows; NULL: they are. */
-static void run_part(const struct part *part, float *c, const struct rows *a, float *packed,
+/* Computes a block: the rows of `a` by `columns` columns. The tiles of the first rows pack the
+ * columns from `b`; NULL: they are packed already. */
+static void run_part(const struct tile_part *part, float *c, const struct rows *a, float *packed,
                      const float *b, int64_t columns) {
-    enum { FOR_ROWS = 2 }; /* so many tiles of 12 rows ask for the next 12 */
+    enum { FOR_ROWS = 2 }; /* this many tiles of 12 rows prefetch the next 12 */
     const float *from = a->copy ? a->from : a->at;
     const int64_t from_row = a->copy ? a->from_row : part->a_row;
     const int64_t strips = (columns + STRIP - 1) / STRIP, pieces = n_pieces(part),
@@ -314,7 +315,7 @@ static void run_part(const struct part *part, float *c, const struct rows *a, fl
                 else if (piece++ >= 0 && piece <= pieces)
                     ahead = piece_ahead(part, piece - 1);
                 run[wide](part, c + i * part->c_row + j, a->at + i * part->a_row,
-                          packed + j * part->depth, b + j, &ahead,
+                          packed + j * part->depth, b ? b + j : NULL, &ahead,
                           first_lanes(wide ? left - LANES : left));
             }
         }
@@ -328,11 +329,11 @@ struct room {
 };
 
 /* `rows` rows by the part's depth. `next`: where b goes on afterwards; or NULL. */
-static void run_block(const struct gemm *gemm, const struct room *room, struct part *part, float *c,
-                      const float *a, const float *b, int64_t rows, const float *next) {
+static void run_block(const struct gemm *gemm, const struct room *room, struct tile_part *part,
+                      float *c, const float *a, const float *b, int64_t rows, const float *next) {
     const bool dense = gemm->b_column == 1;
-    /* Of fewer rows all the more columns: the first tile of 12 rows waits for what the others then
-     * have at hand. 4 % of 784 × 512 × 128. */
+    /* With fewer rows, take more columns: the first tile of 12 rows waits for memory, and the
+     * others then find it in the cache. This gains 4 % for 784 × 512 × 128. */
     const int64_t most = room->columns * DEPTH / part->depth / STRIP * STRIP;
     struct rows here = { .at = a, .n = rows };
 
@@ -364,7 +365,7 @@ static void run_all(const struct gemm *gemm, const struct room *room, float *c, 
     const int64_t block = room->copy ? block_rows(gemm->m) : gemm->m;
 
     for (int64_t k = 0; k < gemm->k; k += DEPTH, b += DEPTH * gemm->b_row) {
-        struct part part = {
+        struct tile_part part = {
             .depth = MIN(gemm->k - k, (int64_t)DEPTH),
             .a_row = gemm->a_row,
             .a_column = gemm->a_column,
@@ -384,7 +385,7 @@ static void run_all(const struct gemm *gemm, const struct room *room, float *c, 
     }
 }
 
-/* Without memory: slower, and the same bits. */
+/* When there is no memory for packing: slower, but the same bits. */
 static __attribute__((noinline)) void run_on_stack(const struct gemm *gemm, float *c,
                                                    const float *a, const float *b) {
     _Alignas(64) float packed[DEPTH * STRIP];
@@ -393,8 +394,8 @@ static __attribute__((noinline)) void run_on_stack(const struct gemm *gemm, floa
 }
 
 void loops_tile_v4(const struct gemm *gemm, void *c, const void *a, const void *b) {
-    /* Rows whose distance is a multiple of a page fall into one set of the first cache, which has
-     * not room for those of a tile. */
+    /* Rows whose distance is a multiple of a page fall into one set of the first-level cache, which
+     * has no room for all rows of a tile. */
     const bool copies = gemm->a_column == 1 && gemm->a_row % PAGE == 0 && gemm->m > 1;
     const int64_t copied = copies ? block_rows(gemm->m) * COPY_ROW : 0;
     float *room = aligned_alloc(64, sizeof(float) * (size_t)(DEPTH * COLUMNS + copied));

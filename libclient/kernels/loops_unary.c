@@ -39,7 +39,7 @@ INNER_OPS(X)
 const loop_fn LEVEL(inner_loops)[N_INNER_OPS][N_DTYPES] = { INNER_OPS(X) };
 #undef X
 
-/* It is a bool. */
+/* The result is a bool. */
 #define TEST(type, T, W, op, expression) LOOP1(type, T, W, uint8_t, op, expression)
 #define X(op, weight, types, expression, more_types, more_expression)                              \
     types(TEST, op, expression) more_types(TEST, op, more_expression)

@@ -6,7 +6,8 @@
  * multiplications in the same order everywhere, so that the CPU of any vendor and the GPU give the
  * same bits. That holds only where the compiler fuses nothing: -ffp-contract=off, -fmad=false.
  *
- * Errors are below 2 units in the last place, tests/unit/test-kernels-math.c has the bounds.
+ * Errors are below 2 units in the last place: tests/unit/libclient/kernels/test-kernels-numeric.c
+ * has the bounds.
  * Other functions of doubles are the C library's and CUDA's.
  */
 #ifdef __CUDACC__
@@ -51,7 +52,7 @@ MATH_FN float math_pow2(math_i32 n) {
     return math_float((math_u32)(n + 127) << 23);
 }
 
-/* To the nearest whole number, ties to even, for |x| < 2^22: the sum has no bits behind the point.
+/* Rounds to the nearest integer, ties to even, for |x| < 2^22: the sum has no fraction bits.
  */
 MATH_FN float math_near(float x) {
     return (x + 0x1.8p23f) - 0x1.8p23f;
@@ -79,7 +80,8 @@ MATH_FN float math_reduce_exp(float x, math_i32 *ret_n) {
 }
 
 MATH_FN float math_exp(float x) {
-    /* Beyond these it is 0 and infinity; NaN goes to the first, and is put back at the end. */
+    /* Outside these limits the result is 0 or infinity. NaN is clamped too, and put back at the
+     * end. */
     float within = x > -104.0f ? x : -104.0f;
     math_i32 n, half;
     float p;
@@ -120,7 +122,7 @@ MATH_FN float math_log_small(float f) {
 
 /* x = 2^e m for a normal x > 0. */
 MATH_FN float math_split(float x, math_i32 *ret_e) {
-    /* The bits of sqrt(1/2) taken away, the exponent stands where it changes at sqrt(2). */
+    /* Subtracting the bits of sqrt(1/2) makes the exponent change at sqrt(2). */
     math_u32 u = math_bits(x) - 0x3f3504f3u;
 
     *ret_e = (math_i32)u >> 23;

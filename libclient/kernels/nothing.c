@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Nothing: ops that compute nothing, because they are about the graph and not about numbers. The
- * executor handles them; they are in the table so that the placer knows where they can be.
+ * Nothing: ops without a kernel of their own: they compute nothing, because they are about the
+ * graph and not about numbers, or are made of other kernels. The executor handles them; they are in
+ * the table so that the placer knows where they can be.
  */
 #include "base/cleanup.h"
 #include "libclient/kernels/family.h"
@@ -17,7 +18,7 @@ static int prepare_nothing(struct kernel_plan *plan, struct allot_error *err) {
 
 #define ROW(name, on, types, ...)                                                                  \
     { .op = name, .device = on, .dtypes = types, .prepare = prepare_nothing, __VA_ARGS__ }
-/* As in TensorFlow: i32 is for counters and shapes, which are better kept by the host. */
+/* As in TensorFlow: i32 is for counters and shapes, which belong on the host. */
 #define GPU_VARIABLES (DTYPES_ALL & ~DTYPE_BIT(I32))
 
 static const struct kernel rows[] = {
@@ -29,6 +30,8 @@ static const struct kernel rows[] = {
     ROW("Placeholder", KERNEL_GPU, 0),
     ROW("Variable", KERNEL_CPU, 0),
     ROW("Variable", KERNEL_GPU, GPU_VARIABLES),
+    ROW("AllReduce", KERNEL_CPU, DTYPES_FLOAT),
+    ROW("AllReduce", KERNEL_GPU, DTYPES_FLOAT),
     ROW("ReadVariable", KERNEL_CPU, 0, .flags = KERNEL_ALIAS),
     ROW("ReadVariable", KERNEL_GPU, GPU_VARIABLES, .flags = KERNEL_ALIAS),
 };

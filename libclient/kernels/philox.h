@@ -89,7 +89,7 @@ MATH_FN float philox_normal_at(philox_u64 seed, philox_u64 step, philox_u64 i, m
     return i & 1 ? odd : even;
 }
 
-/* … of doubles: two do. */
+/* Element `i` of a tensor of doubles: two share a block. */
 MATH_FN double philox_normal_double_at(philox_u64 seed, philox_u64 step, philox_u64 i,
                                        math_u32 attempt) {
     struct philox block = philox_at(seed, step, i / 2, attempt);
@@ -99,7 +99,8 @@ MATH_FN double philox_normal_double_at(philox_u64 seed, philox_u64 step, philox_
     return i & 1 ? odd : even;
 }
 
-/* Within two standard deviations: drawn again until it is, which 64 times in a row do not fail. */
+/* Within two standard deviations: draws again until it is. 64 draws in a row never all miss in
+ * practice. */
 MATH_FN float philox_truncated_at(philox_u64 seed, philox_u64 step, philox_u64 i) {
     float x = 0;
 
@@ -136,7 +137,7 @@ MATH_FN double philox_uniform_double_at(philox_u64 seed, philox_u64 step, philox
                  : philox_unit_double(block.x[0], block.x[1]);
 }
 
-/* From [0, 1) to [low, high), also where the sum is rounded up to the end. */
+/* Maps [0, 1) to [low, high), and stays below `high` even if the sum is rounded up to it. */
 MATH_FN float philox_within(float unit, float low, float high) {
     float x = low + unit * (high - low);
 

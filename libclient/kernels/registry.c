@@ -17,13 +17,13 @@
 #include "libclient/kernels/family.h"
 #include "libclient/kernels/kernel.h"
 
-struct row {
+struct kernel_row {
     const struct kernel *kernel;
-    struct row *next;
+    struct kernel_row *next;
 };
 
 struct op_rows {
-    struct row *first, **last;
+    struct kernel_row *first, **last;
     char name[];
 };
 
@@ -60,19 +60,19 @@ static int rows_of(struct op_rows **ret, const char *op) {
 
 static int register_locked(const struct kernel *kernel, struct allot_error *err) {
     struct op_rows *rows;
-    struct row *row;
+    struct kernel_row *row;
 
     if (rows_of(&rows, kernel->op) < 0)
-        return error_set(err, -ENOMEM, "no memory for the kernel of %s", kernel->op);
+        return error_set(err, -ENOMEM, "no host memory for the kernel of %s", kernel->op);
     for (row = rows->first; row; row = row->next)
         if (row->kernel == kernel)
-            return 0; /* an attempt to register all that ended early, made again */
+            return 0; /* registered already, by an attempt that ran out of memory later */
         else if (overlap(row->kernel, kernel))
             return error_set(err, -EEXIST, "%s has a kernel for these types on the %s already",
                              kernel->op, kernel_device_name(kernel->device));
     row = calloc(1, sizeof(*row));
     if (!row)
-        return error_set(err, -ENOMEM, "no memory for the kernel of %s", kernel->op);
+        return error_set(err, -ENOMEM, "no host memory for the kernel of %s", kernel->op);
     row->kernel = kernel;
     *rows->last = row;
     rows->last = &row->next;
@@ -99,21 +99,31 @@ static enum dtype node_type(const struct node *node, const char *attr) {
     return DTYPE_NONE;
 }
 
-const struct kernel *kernel_find(const struct node *node, enum kernel_device device) {
+/* `node` NULL: a row that goes by "T", for `dtype`. */
+static const struct kernel *find(const char *op, const struct node *node, enum dtype dtype,
+                                 enum kernel_device device) {
     const struct kernel *found = NULL;
     const struct op_rows *rows;
 
     pthread_rwlock_rdlock(&registry.lock);
-    rows = map_find_text(&registry.ops, node->op->name);
-    for (const struct row *row = rows ? rows->first : NULL; row && !found; row = row->next) {
+    rows = map_find_text(&registry.ops, op);
+    for (const struct kernel_row *row = rows ? rows->first : NULL; row && !found; row = row->next) {
         const struct kernel *kernel = row->kernel;
+        const enum dtype own = node && kernel->dtypes ? node_type(node, by_attr(kernel)) : dtype;
 
-        if (kernel->device == device &&
-            (!kernel->dtypes || (kernel->dtypes >> node_type(node, by_attr(kernel)) & 1)))
+        if (kernel->device == device && (!kernel->dtypes || (kernel->dtypes >> own & 1)))
             found = kernel;
     }
     pthread_rwlock_unlock(&registry.lock);
     return found;
+}
+
+const struct kernel *kernel_find(const struct node *node, enum kernel_device device) {
+    return find(node->op->name, node, DTYPE_NONE, device);
+}
+
+const struct kernel *kernel_find_op(const char *op, enum dtype dtype, enum kernel_device device) {
+    return find(op, NULL, dtype, device);
 }
 
 const char *kernel_device_name(enum kernel_device device) {
@@ -146,7 +156,7 @@ static const struct kernel_family *const families[] = {
 #undef X
 };
 
-/* How far it has got: where there was no memory for a row, the next try goes on from there. */
+/* How far registration has got: if memory ran out, the next attempt goes on from there. */
 static struct {
     pthread_mutex_t lock;
     size_t n_families, n_rows;

@@ -8,7 +8,7 @@
  * operations an element costs. The expressions see `a` and `b`, elements of type T, and `w`, the
  * numbers from the node's attributes (double); W is a type in which sums and products wrap: that of
  * T itself for floats, unsigned and not narrower than int for integers. 16-bit floats are computed
- * as floats. Which types an op has is what stands in its row.
+ * as floats. The row of an op determines which types it has.
  */
 #include "libclient/kernels/math.h"
 
@@ -66,7 +66,7 @@
     }
 #endif
 
-/* The rest of x by y, with the sign of y. */
+/* The remainder of x / y, with the sign of y. */
 MATH_LINKAGE float math_floor_mod(float x, float y) {
     float r = fmodf(x, y);
 
@@ -127,7 +127,7 @@ MATH_PAIR2(m_floor_mod, math_floor_mod, math_floor_mod_double)
 #define m_floor_mod(x, y)     MATH_BY_TYPE(m_floor_mod, x)(x, y)
 #endif
 
-/* a to the power of b; wraps, as the low bits of the true number. */
+/* a to the power of b; wraps: the low bits of the true result. */
 MATH_LINKAGE uint64_t math_int_pow(uint64_t a, uint64_t b) {
     uint64_t power = 1;
 
@@ -141,7 +141,8 @@ MATH_LINKAGE uint64_t math_int_pow(uint64_t a, uint64_t b) {
 #define INT_DIV(a, b)                                                                              \
     ((b) == 0 ? (T)0 : (T)-1 < (T)1 && (b) == (T)-1 ? (T)((W)0 - (W)(a)) : (T)((a) / (b)))
 #define INT_MOD(a, b) ((b) == 0 || ((T)-1 < (T)1 && (b) == (T)-1) ? (T)0 : (T)((a) % (b)))
-/* Whether rounding down goes one below: there is a rest, and its sign is not that of b. */
+/* Whether rounding down gives one less: the remainder is not 0 and its sign differs from that of b.
+ */
 #define INT_BELOW(a, b)                                                                            \
     ((T)-1 < (T)1 && INT_MOD(a, b) != 0 && (INT_MOD(a, b) < (T)1) != ((b) < (T)1))
 
@@ -185,7 +186,7 @@ MATH_LINKAGE uint64_t math_int_pow(uint64_t a, uint64_t b) {
     X(Gelu, 40, FLOATS, a * GELU_PHI(a), NO_TYPES, 0)                                              \
     X(LogicalNot, 1, TRUTH, a == 0, NO_TYPES, 0)
 
-/* One argument, and the result says yes or no. */
+/* One argument; the result is a bool. */
 #define TEST_OPS(X)                                                                                \
     X(IsNan, 1, FLOATS, a != a, NO_TYPES, 0)                                                       \
     X(IsFinite, 1, FLOATS, a - a == 0, NO_TYPES, 0)
@@ -220,7 +221,7 @@ MATH_LINKAGE uint64_t math_int_pow(uint64_t a, uint64_t b) {
     X(TanhGrad, 1, FLOATS, b * (1 - a * a), NO_TYPES, 0)                                           \
     X(SigmoidGrad, 1, FLOATS, b * (a * (1 - a)), NO_TYPES, 0)
 
-/* … and the result says yes or no. */
+/* Two arguments; the result is a bool. */
 #define COMPARE_OPS(X)                                                                             \
     X(Equal, 1, FLOATS, a == b, EQUAL_TYPES, a == b)                                               \
     X(NotEqual, 1, FLOATS, a != b, EQUAL_TYPES, a != b)                                            \
@@ -243,9 +244,9 @@ MATH_LINKAGE uint64_t math_int_pow(uint64_t a, uint64_t b) {
 /* ---- Types ------------------------------------------------------------------------------------ */
 
 /*
- * What a cast makes of `a`, of type F, for a result of type T: integers keep their low bits; floats
- * lose what is behind the point and stay at the ends of the type, NaN is 0, as GPUs do.
- * X(type, T, expression for floats, expression for integers and bools)
+ * Casts `a` from type F to type T: integers keep their low bits; floats lose their fraction and are
+ * clamped to the range of the type; NaN becomes 0, as on GPUs. X(type, T, expression for floats,
+ * expression for integers and bools)
  */
 #define CAST_TO(X)                                                                                 \
     X(F32, float, a, a)                                                                            \

@@ -1,28 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From options to a request, from a request to a lease. */
+/* Acquire: makes a request from options, and a lease from its grant. */
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "libclient/lease/lease.h"
 
+/* However long the daemon says that it is busy, it is asked again after this time. */
+#define RETRY_MAX_USEC UINT64_C(60000000)
+
 static struct wire_maybe given(uint64_t number) {
     return number ? wire_some(number) : (struct wire_maybe){ 0 };
 }
 
+/* The public enums have the same values as those of the wire. */
+#define X(name, value, word) _Static_assert((int)ALLOT_LEASE_##name == (int)LEASE_##name, word);
+LEASE_MODES(X)
+#undef X
+#define X(name, value, word) _Static_assert((int)ALLOT_LEASE_##name == (int)CHOICE_##name, word);
+CHOICES(X)
+#undef X
+
 static int make_amount(struct wire_amount *ret, const struct allot_lease_amount *amount,
                        struct allot_error *err) {
-    static const enum wire_mode modes[] = {
-        [ALLOT_LEASE_FRACTION] = WIRE_MODE_FRACTION,
-        [ALLOT_LEASE_GROW] = WIRE_MODE_GROW,
-        [ALLOT_LEASE_FIXED] = WIRE_MODE_FIXED,
-        [ALLOT_LEASE_EXCLUSIVE] = WIRE_MODE_EXCLUSIVE,
-    };
-
-    if ((size_t)amount->mode >= ELEMENTSOF(modes) || !modes[amount->mode])
+    if (amount->mode == ALLOT_LEASE_DEFAULT || (unsigned)amount->mode > ALLOT_LEASE_EXCLUSIVE)
         return error_set(err, -EINVAL, "%d is not a lease mode", (int)amount->mode);
     *ret = (struct wire_amount){
-        .mode = modes[amount->mode],
+        .mode = (enum lease_mode)amount->mode,
         .permyriad = given(amount->permyriad),
         .bytes = given(amount->bytes),
         .min_bytes = given(amount->min_bytes),
@@ -42,7 +47,7 @@ static int make_amounts(struct wire_request *request, const struct allot_lease_o
         return 0;
     amounts = calloc(n, sizeof(*amounts));
     if (!amounts)
-        return error_set(err, -ENOMEM, "out of memory for a request of %zu amounts", n);
+        return error_set(err, -ENOMEM, "no host memory for a request of %zu amounts", n);
     for (size_t i = 0; i < n && r >= 0; i++)
         r = make_amount(&amounts[i], options->n_amounts ? &options->amounts[i] : &options->amount,
                         err);
@@ -58,12 +63,6 @@ static int make_amounts(struct wire_request *request, const struct allot_lease_o
 
 static int make_request(struct wire_request *ret, const struct allot_lease_options *options,
                         struct wire_amount **ret_amounts, struct allot_error *err) {
-    static const enum wire_choose chooses[] = {
-        [ALLOT_LEASE_PACK] = WIRE_CHOOSE_PACK,
-        [ALLOT_LEASE_SPREAD] = WIRE_CHOOSE_SPREAD,
-        [ALLOT_LEASE_LINKS] = WIRE_CHOOSE_LINKS,
-    };
-
     if (options->n_devices && !options->devices)
         return error_null(err, "array of devices");
     for (size_t i = 0; i < options->n_devices; i++)
@@ -71,14 +70,14 @@ static int make_request(struct wire_request *ret, const struct allot_lease_optio
             return error_null(err, "name of a device");
     if (options->n_amounts && !options->amounts)
         return error_null(err, "array of amounts");
-    if ((size_t)options->choose >= ELEMENTSOF(chooses))
+    if ((unsigned)options->choose > ALLOT_LEASE_LINKS)
         return error_set(err, -EINVAL, "%d is not a way to choose devices", (int)options->choose);
     *ret = (struct wire_request){
         .name = options->name,
         .gpus = given(options->gpus),
         .devices = options->n_devices ? options->devices : NULL,
         .n_devices = options->n_devices,
-        .choose = chooses[options->choose],
+        .choose = (enum choice)options->choose,
         .visible_devices = options->visible_devices,
         .device_order = options->device_order,
         .wait = wire_some(!options->no_wait),
@@ -97,32 +96,32 @@ static int make_request(struct wire_request *ret, const struct allot_lease_optio
     return make_amounts(ret, options, ret_amounts, err);
 }
 
-/* Keep what the grant says beyond this call. */
+/* Copy the grant, which ends with this call, into the lease. */
 static int take_grant(struct allot_lease *lease, const struct wire_grant *grant,
                       struct allot_error *err) {
     lease->id = grant->lease;
     if (grant->token) {
         lease->token = strdup(grant->token);
         if (!lease->token)
-            return error_set(err, -ENOMEM, "out of memory for a lease");
+            return error_set(err, -ENOMEM, "no host memory for a lease");
     }
     lease->environment = calloc(grant->n_environment + 1, sizeof(*lease->environment));
     if (!lease->environment)
-        return error_set(err, -ENOMEM, "out of memory for a lease");
+        return error_set(err, -ENOMEM, "no host memory for a lease");
     for (size_t i = 0; i < grant->n_environment; i++) {
         struct lease_variable *variable = &lease->environment[lease->n_environment++];
 
         variable->name = strdup(grant->environment[i].name);
         variable->value = strdup(grant->environment[i].value);
         if (!variable->name || !variable->value)
-            return error_set(err, -ENOMEM, "out of memory for a lease");
+            return error_set(err, -ENOMEM, "no host memory for a lease");
     }
     return 0;
 }
 
 /* ---- Asking --------------------------------------------------------------------------------- */
 
-/* From now on; no longer than the call waits for the lease itself. */
+/* When to give up on a daemon that is away: never later than the call would wait for the lease. */
 static uint64_t away_deadline(const struct allot_lease_options *options) {
     uint64_t usec = options->reconnect_usec;
 
@@ -130,25 +129,25 @@ static uint64_t away_deadline(const struct allot_lease_options *options) {
         usec = MIN(usec, LEASE_HANGS_USEC);
     else if (options->timeout_usec)
         usec = MIN(usec, options->timeout_usec);
-    return lease_deadline(usec);
+    return wait_deadline(usec);
 }
 
-static struct lease_wait wait_begin(const struct allot_lease_options *options) {
-    uint64_t timeout_usec =
-        options->timeout_usec && !options->no_wait ? options->timeout_usec : UINT64_MAX;
+static struct wait wait_for_lease(const struct allot_lease_options *options) {
+    struct wait wait = wait_begin(UINT64_MAX, NULL);
 
-    return (struct lease_wait){
-        .away_usec = away_deadline(options),
-        /* In the queue: a little after the wait is to end. */
-        .answer_usec = lease_later(lease_deadline(timeout_usec), LEASE_HANGS_USEC),
-        .progress = options->progress,
-        .userdata = options->userdata,
-        .cancel_fd = options->cancel_fd,
-    };
+    if (options->timeout_usec && !options->no_wait)
+        wait.until_nsec = wait_deadline(options->timeout_usec);
+    wait.away_nsec = away_deadline(options);
+    /* In the queue, the answer is due a little after the end of the wait. */
+    wait.answer_nsec = wait_later(wait.until_nsec, LEASE_HANGS_USEC);
+    wait.progress = options->progress;
+    wait.userdata = options->userdata;
+    wait.fd = options->cancel_fd;
+    return wait;
 }
 
 /* Send the request and wait for its last reply, reporting those before it. */
-static int ask(struct client *client, const struct wire_request *request, struct lease_wait *wait,
+static int ask(struct client *client, const struct wire_request *request, struct wait *wait,
                union wire_reply *reply, struct failure *failure, struct allot_error *err) {
     const struct wire_acquire call = { request };
     int r;
@@ -158,13 +157,13 @@ static int ask(struct client *client, const struct wire_request *request, struct
     if (r >= 0)
         r = lease_first_answer(client, WIRE_METHOD_ACQUIRE, wait, reply, failure, err);
     while (r > 0) {
-        wait->in_line = true;
+        wait->is_queued = true;
         if (wait->progress)
             wait->progress(wait->userdata,
                            reply->acquire.place.has ? (uint64_t)reply->acquire.place.value : 0,
                            reply->acquire.reason ? reply->acquire.reason : "");
         r = client_receive(client, WIRE_METHOD_ACQUIRE,
-                           MAX(lease_left(wait->answer_usec), UINT64_C(1)), wait->cancel_fd, reply,
+                           MAX(wait_left_usec(wait->answer_nsec), UINT64_C(1)), wait->fd, reply,
                            failure, err);
         if (r == -ETIMEDOUT && failure->code == FAILURE_NONE)
             r = client_silent(client_path(client), err);
@@ -198,11 +197,35 @@ static int give_up(struct client *client, int why, union wire_reply *reply,
 }
 
 /*
+ * The daemon is busy and says when to ask again: wait until then, if the wait may take so long. 1:
+ * ask again; -ECANCELED: the caller does not want it any more; 0: the refusal stands.
+ */
+static int wait_to_retry(const struct failure *failure, const struct allot_lease_options *options,
+                         const struct wait *wait, struct wire_request *request,
+                         struct allot_error *err) {
+    uint64_t usec = MIN((uint64_t)failure->retry_usec.value, RETRY_MAX_USEC);
+    struct pollfd cancel = { .fd = wait->fd, .events = POLLIN };
+    uint64_t until_nsec = wait_deadline(usec);
+
+    if (failure->code != FAILURE_BUSY || !failure->retry_usec.has || options->no_wait ||
+        until_nsec >= wait->until_nsec)
+        return 0;
+    if (wait->progress)
+        wait->progress(wait->userdata, 0, failure->reason ? failure->reason : "");
+    while ((usec = wait_left_usec(until_nsec)) > 0)
+        if (poll(&cancel, 1, (int)((usec + 999) / 1000)) > 0)
+            return error_set(err, -ECANCELED, "the request was called off");
+    if (wait->until_nsec != UINT64_MAX)
+        request->timeout_usec = wire_some(wait_left_usec(wait->until_nsec));
+    return 1;
+}
+
+/*
  * A daemon that restarts while we wait knows our place from its records, but our connection is
- * gone: reconnect and ask again. A daemon that never reports a place is waited for only once.
+ * gone: reconnect and ask again. If the daemon never reports a place, this happens only once.
  */
 static int ask_until_answered(struct client *client, struct wire_request *request,
-                              const struct allot_lease_options *options, struct lease_wait *wait,
+                              const struct allot_lease_options *options, struct wait *wait,
                               union wire_reply *reply, struct allot_error *err) {
     struct failure failure;
     int r;
@@ -214,19 +237,29 @@ static int ask_until_answered(struct client *client, struct wire_request *reques
         r = lease_reach(client, wait, err);
     while (r >= 0) {
         r = ask(client, request, wait, reply, &failure, err);
+        if (r < 0) {
+            int again = wait_to_retry(&failure, options, wait, request, err);
+
+            if (again < 0)
+                return again;
+            if (again > 0) {
+                r = 0;
+                continue;
+            }
+        }
         if ((r == -ENOTCONN || r == -ECANCELED) && failure.code == FAILURE_NONE &&
             client_is_connected(client))
             return give_up(client, r, reply, err);
         if (r >= 0 || failure.code != FAILURE_NONE || client_is_connected(client) ||
             r == -EBADMSG || r == -EINVAL)
             return r;
-        if (wait->in_line) {
-            wait->in_line = wait->told_away = false;
-            wait->away_usec = MIN(away_deadline(options), wait->answer_usec);
-            if (wait->answer_usec != UINT64_MAX)
-                request->timeout_usec = wire_some(lease_left(wait->answer_usec - LEASE_HANGS_USEC));
+        if (wait->is_queued) {
+            wait->is_queued = wait->told_away = false;
+            wait->away_nsec = MIN(away_deadline(options), wait->answer_nsec);
+            if (wait->until_nsec != UINT64_MAX)
+                request->timeout_usec = wire_some(wait_left_usec(wait->until_nsec));
         }
-        if (lease_left(wait->away_usec) == 0) /* a daemon that ends every connection */
+        if (wait_left_usec(wait->away_nsec) == 0) /* a daemon that ends every connection */
             return err ? (err->code = -ENOTCONN) : -ENOTCONN;
         lease_tell_away(client_path(client), false, wait);
         r = lease_reach(client, wait, err);
@@ -234,7 +267,7 @@ static int ask_until_answered(struct client *client, struct wire_request *reques
     return r;
 }
 
-/* No process will ever hold it. A daemon that hangs reads this when it goes on, if not before. */
+/* Release a lease that no process will hold. A daemon that hangs reads this when it goes on. */
 static void give_away(struct client *client, uint64_t id, bool is_silent) {
     client_close(client);
     if (client_connect(client, NULL) >= 0)
@@ -250,7 +283,7 @@ int allot_lease_acquire(struct allot_lease **ret, const struct allot_lease_optio
     struct allot_lease_options options;
     struct wire_request request;
     union wire_reply reply;
-    struct lease_wait wait;
+    struct wait wait;
     int r;
 
     r = ret ? lease_options_take(&options, given_options, err)
@@ -263,13 +296,13 @@ int allot_lease_acquire(struct allot_lease **ret, const struct allot_lease_optio
         r = client_new(&client, lease->path, err);
     if (r < 0)
         return r;
-    wait = wait_begin(&options);
+    wait = wait_for_lease(&options);
     r = ask_until_answered(client, &request, &options, &wait, &reply, err);
     if (r < 0)
         return r;
 
     r = take_grant(lease, reply.acquire.grant, err);
-    wait.away_usec = MIN(away_deadline(&options), wait.answer_usec);
+    wait.away_nsec = MIN(away_deadline(&options), wait.answer_nsec);
     wait.told_away = false;
     if (r >= 0)
         r = lease_hold(lease, &wait, err);
@@ -300,7 +333,7 @@ int allot_lease_attach(struct allot_lease **ret, uint64_t id, const char *token,
     struct allot_lease_options options;
     const struct allot_charger *charger;
     uint64_t job = job_lease();
-    struct lease_wait wait;
+    struct wait wait;
     int r;
 
     if (!ret)
@@ -321,12 +354,12 @@ int allot_lease_attach(struct allot_lease **ret, uint64_t id, const char *token,
     if (token) {
         lease->token = strdup(token);
         if (!lease->token)
-            return error_set(err, -ENOMEM, "out of memory for a lease");
+            return error_set(err, -ENOMEM, "no host memory for a lease");
     }
     wait = lease_wait_begin(lease);
     wait.progress = options.progress;
     wait.userdata = options.userdata;
-    wait.cancel_fd = options.cancel_fd;
+    wait.fd = options.cancel_fd;
     charger = id == job ? via_guard_charger(lease) : NULL;
     r = charger ? via_guard_hold(lease, charger, err) : lease_hold(lease, &wait, err);
     if (r < 0)

@@ -15,37 +15,17 @@
  * that hangs sooner than that. */
 #define ANSWER_USEC UINT64_C(120000000)
 
-/* How long a daemon may take to notice that a growth is called off: it answers in its next turn. A
- * daemon that hangs is not waited for; attaching anew settles what became of the growth. */
+/* How long a daemon may take to notice that a growth is called off: it answers in its next turn.
+ * The call does not wait for a daemon that hangs; attaching again settles whether the growth was
+ * granted. */
 #define LAST_WORD_USEC UINT64_C(200000)
 
-struct call {
+struct lease_call {
     struct list in_lease;
     struct client *client;
 };
 
-static struct timespec timespec_of(uint64_t usec) {
-    return (struct timespec){ .tv_sec = (time_t)(usec / 1000000),
-                              .tv_nsec = (long)(usec % 1000000) * 1000 };
-}
-
-uint64_t lease_later(uint64_t deadline_usec, uint64_t usec) {
-    return deadline_usec > UINT64_MAX - usec ? UINT64_MAX : deadline_usec + usec;
-}
-
-uint64_t lease_deadline(uint64_t timeout_usec) {
-    return lease_later(clock_usec(CLOCK_MONOTONIC), timeout_usec);
-}
-
-uint64_t lease_left(uint64_t deadline_usec) {
-    uint64_t now = clock_usec(CLOCK_MONOTONIC);
-
-    if (deadline_usec == UINT64_MAX)
-        return UINT64_MAX;
-    return deadline_usec > now ? deadline_usec - now : 0;
-}
-
-static struct call *call_free(struct call *call) {
+static struct lease_call *call_free(struct lease_call *call) {
     if (!call)
         return NULL;
     client_free(call->client);
@@ -54,7 +34,7 @@ static struct call *call_free(struct call *call) {
 }
 
 void lease_calls_free(struct allot_lease *lease) {
-    struct call *call, *following;
+    struct lease_call *call, *following;
 
     list_foreach_safe (call, following, &lease->calls, in_lease) {
         list_remove(&call->in_lease);
@@ -64,10 +44,10 @@ void lease_calls_free(struct allot_lease *lease) {
 }
 
 void lease_calls_abandon(struct allot_lease *lease) {
-    struct call *call, *following;
+    struct lease_call *call, *following;
 
-    /* A thread held it when the parent forked: then the list may be broken. It is left alone; its
-     * descriptors are closed by the next exec. */
+    /* The trylock fails if a thread of the parent held the lock at the fork. The list may then be
+     * broken, so leave it alone; the next exec closes its descriptors. */
     if (pthread_mutex_trylock(&lease->lock) != 0)
         return;
     list_foreach_safe (call, following, &lease->calls, in_lease) {
@@ -78,12 +58,12 @@ void lease_calls_abandon(struct allot_lease *lease) {
     pthread_mutex_unlock(&lease->lock);
 }
 
-struct lease_wait lease_wait_begin(const struct allot_lease *lease) {
-    return (struct lease_wait){
-        .away_usec = lease_deadline(lease->options.reconnect_usec),
-        .answer_usec = lease_deadline(ANSWER_USEC),
-        .cancel_fd = -1,
-    };
+struct wait lease_wait_begin(const struct allot_lease *lease) {
+    struct wait wait = wait_begin(UINT64_MAX, NULL);
+
+    wait.away_nsec = wait_deadline(lease->options.reconnect_usec);
+    wait.answer_nsec = wait_deadline(ANSWER_USEC);
+    return wait;
 }
 
 int lease_away(struct allot_lease *lease, struct allot_error *err) {
@@ -96,7 +76,7 @@ int lease_away(struct allot_lease *lease, struct allot_error *err) {
 }
 
 /* Report, once, that the call waits for the daemon. Locked, but not during the report. */
-static void tell_away(struct allot_lease *lease, struct lease_wait *wait) {
+static void tell_away(struct allot_lease *lease, struct wait *wait) {
     bool silent = lease->silent;
 
     if (wait->told_away || !wait->progress)
@@ -106,11 +86,11 @@ static void tell_away(struct allot_lease *lease, struct lease_wait *wait) {
     pthread_mutex_lock(&lease->lock);
 }
 
-/* What happened during a wait: 0: go on; -ECANCELED: the caller ends the wait; -ERESTART: the
- * daemon is away. Not locked. */
-static int heard(const struct allot_lease *lease, const struct lease_wait *wait) {
-    struct pollfd fds[] = { { .fd = wait->cancel_fd, .events = POLLIN },
-                            { .fd = lease->interrupt_fd, .events = POLLIN } };
+/* What happened during a wait. 0: keep waiting; -ECANCELED: the caller ends the wait; -ERESTART:
+ * the daemon is away. Without the lock. */
+static int heard(struct allot_lease *lease, const struct wait *wait) {
+    struct pollfd fds[] = { { .fd = wait->fd, .events = POLLIN },
+                            { .fd = lease_event_fd(&lease->interrupt), .events = POLLIN } };
 
     if (poll(fds, ELEMENTSOF(fds), 0) <= 0)
         return 0;
@@ -123,14 +103,14 @@ static int called_off(struct allot_error *err) {
     return error_set(err, -ECANCELED, "the growth was cancelled");
 }
 
-/* Sleep until the process is attached, the deadline has passed or the caller ends the wait. Locked,
- * but not meanwhile. */
-static int sleep_away(struct allot_lease *lease, const struct lease_wait *wait) {
-    struct pollfd fds[] = { { .fd = lease->there_fd, .events = POLLIN },
-                            { .fd = wait->cancel_fd, .events = POLLIN } };
+/* Sleep until the process is attached, the deadline has passed or the caller ends the wait. With
+ * the lock held, which is released meanwhile. */
+static int sleep_away(struct allot_lease *lease, const struct wait *wait) {
+    struct pollfd fds[] = { { .fd = lease_event_fd(&lease->there), .events = POLLIN },
+                            { .fd = wait->fd, .events = POLLIN } };
     /* A day at most, so that no arithmetic of the kernel overflows. */
     const struct timespec left =
-        timespec_of(MIN(lease_left(wait->away_usec), UINT64_C(86400000000)));
+        clock_timespec(MIN(wait_left_usec(wait->away_nsec), UINT64_C(86400000000)));
     int r = 0;
 
     pthread_mutex_unlock(&lease->lock);
@@ -141,8 +121,7 @@ static int sleep_away(struct allot_lease *lease, const struct lease_wait *wait) 
 }
 
 /* Wait until the process is attached. Locked; 0, or why it is not. */
-static int wait_attached(struct allot_lease *lease, struct lease_wait *wait,
-                         struct allot_error *err) {
+static int wait_attached(struct allot_lease *lease, struct wait *wait, struct allot_error *err) {
     bool own_thread = lease->has_thread && pthread_equal(lease->thread, pthread_self());
 
     while (lease->state == LEASE_AWAY) {
@@ -152,7 +131,7 @@ static int wait_attached(struct allot_lease *lease, struct lease_wait *wait,
         tell_away(lease, wait);
         if (lease->state == LEASE_AWAY && sleep_away(lease, wait) < 0)
             return called_off(err);
-        if (lease->state == LEASE_AWAY && lease_left(wait->away_usec) == 0)
+        if (lease->state == LEASE_AWAY && wait_left_usec(wait->away_nsec) == 0)
             return lease_away(lease, err);
     }
     if (lease->state == LEASE_ENDED)
@@ -168,11 +147,11 @@ static bool is_stale(const struct client *client) {
 }
 
 /* A connection for one call: an idle one, else a new one. */
-static int call_take(struct allot_lease *lease, struct call **ret, struct allot_error *err) {
-    struct call *call;
+static int call_take(struct allot_lease *lease, struct lease_call **ret, struct allot_error *err) {
+    struct lease_call *call;
     int r;
 
-    while ((call = list_first(&lease->calls, struct call, in_lease))) {
+    while ((call = list_first(&lease->calls, struct lease_call, in_lease))) {
         list_remove(&call->in_lease);
         lease->n_idle--;
         if (!is_stale(call->client)) {
@@ -183,7 +162,7 @@ static int call_take(struct allot_lease *lease, struct call **ret, struct allot_
     }
     call = calloc(1, sizeof(*call));
     if (!call)
-        return error_set(err, -ENOMEM, "out of memory for a call");
+        return error_set(err, -ENOMEM, "no host memory for a call");
     r = client_new(&call->client, lease->path, err);
     if (r < 0) {
         free(call);
@@ -193,7 +172,7 @@ static int call_take(struct allot_lease *lease, struct call **ret, struct allot_
     return 0;
 }
 
-static void call_put_back(struct allot_lease *lease, struct call *call) {
+static void call_put_back(struct allot_lease *lease, struct lease_call *call) {
     if (client_is_connected(call->client) && lease->n_idle < IDLE_MAX) {
         list_prepend(&lease->calls, &call->in_lease);
         lease->n_idle++;
@@ -249,12 +228,12 @@ static void suspect_silent(struct allot_lease *lease) {
 /*
  * The caller ends the wait. The daemon drops a waiter when it sees that the client will send
  * nothing more, and ends the connection; if it had granted the bytes before, its answer comes
- * first, and they are ours. A daemon that does neither in time is asked by attaching anew: it then
- * goes by our count.
+ * first, and they are ours. If the daemon does neither in time, the process attaches again, and the
+ * daemon adopts our count.
  */
 static int call_off(struct allot_lease *lease, struct client *client, union wire_reply *ret,
                     struct allot_error *err) {
-    uint64_t until = lease_deadline(LAST_WORD_USEC);
+    uint64_t until = wait_deadline(LAST_WORD_USEC);
     struct failure failure;
     bool is_settled;
     int r;
@@ -262,9 +241,9 @@ static int call_off(struct allot_lease *lease, struct client *client, union wire
     client_heed(client, -1);
     client_end_sending(client);
     do
-        r = client_receive(client, WIRE_METHOD_GROW, MAX(lease_left(until), UINT64_C(1)),
-                           lease->interrupt_fd, ret, &failure, err);
-    while (r > 0 && lease_left(until) > 0);
+        r = client_receive(client, WIRE_METHOD_GROW, MAX(wait_left_usec(until), UINT64_C(1)),
+                           lease_event_fd(&lease->interrupt), ret, &failure, err);
+    while (r > 0 && wait_left_usec(until) > 0);
     is_settled = failure.code != FAILURE_NONE || !client_is_connected(client);
     client_close(client);
     if (r == 0)
@@ -274,14 +253,15 @@ static int call_off(struct allot_lease *lease, struct client *client, union wire
     return called_off(err);
 }
 
-/* Take a connection, and what happens meanwhile. */
-static int call_connect(struct allot_lease *lease, struct client *client,
-                        const struct lease_wait *wait, struct allot_error *err) {
+/* Take a connection; handle what happens meanwhile. */
+static int call_connect(struct allot_lease *lease, struct client *client, const struct wait *wait,
+                        struct allot_error *err) {
     int r;
 
-    client_heed(client, wait->cancel_fd);
+    client_heed(client, wait->fd);
     do
-        r = client_reconnect(client, lease_left(wait->away_usec), lease->interrupt_fd, err);
+        r = client_reconnect(client, wait_left_usec(wait->away_nsec),
+                             lease_event_fd(&lease->interrupt), err);
     while (r == -ECANCELED && (r = heard(lease, wait)) == 0);
     client_heed(client, -1);
     if (r == -ECANCELED)
@@ -291,9 +271,9 @@ static int call_connect(struct allot_lease *lease, struct client *client,
     return r;
 }
 
-/* -ERESTART: the call may have been done; a refusal by the daemon never is. */
+/* -ERESTART: the call may have been done. A call that the daemon refused has not been done. */
 static int call_do(struct allot_lease *lease, struct client *client, enum wire_method method,
-                   const void *parameters, struct lease_wait *wait, union wire_reply *ret,
+                   const void *parameters, struct wait *wait, union wire_reply *ret,
                    struct allot_error *err) {
     bool may_stream =
         method == WIRE_METHOD_GROW && ((const struct wire_grow *)parameters)->wait.value;
@@ -311,14 +291,14 @@ static int call_do(struct allot_lease *lease, struct client *client, enum wire_m
     r = client_send(client, method, parameters, may_stream ? VARLINK_MORE : 0, err);
     if (r < 0)
         return client_is_connected(client) ? r : -ERESTART;
-    client_heed(client, wait->cancel_fd);
+    client_heed(client, wait->fd);
     for (;;) {
         int why;
 
-        r = client_receive(client, method, MAX(lease_left(wait->answer_usec), UINT64_C(1)),
-                           lease->interrupt_fd, ret, &failure, err);
+        r = client_receive(client, method, MAX(wait_left_usec(wait->answer_nsec), UINT64_C(1)),
+                           lease_event_fd(&lease->interrupt), ret, &failure, err);
         if (r > 0 && may_stream) {
-            wait->in_line = true;
+            wait->is_queued = true;
             if (wait->progress)
                 wait->progress(wait->userdata,
                                ret->grow.place.has ? (uint64_t)ret->grow.place.value : 0,
@@ -330,8 +310,8 @@ static int call_do(struct allot_lease *lease, struct client *client, enum wire_m
         why = heard(lease, wait);
         if (why == -ECANCELED && method == WIRE_METHOD_SHRINK) {
             /* A shrink is done in any case: only the wait for the answer can be cut short. */
-            client_heed(client, wait->cancel_fd = -1);
-            wait->answer_usec = MIN(wait->answer_usec, lease_deadline(LAST_WORD_USEC));
+            client_heed(client, wait->fd = -1);
+            wait->answer_nsec = MIN(wait->answer_nsec, wait_deadline(LAST_WORD_USEC));
             continue;
         }
         if (why == -ECANCELED)
@@ -354,7 +334,7 @@ static int call_do(struct allot_lease *lease, struct client *client, enum wire_m
 
 /* Begin: attached, counted, and a connection at hand. Locked. */
 static int call_begin(struct allot_lease *lease, enum wire_method method, const void *parameters,
-                      struct lease_wait *wait, struct call **ret, struct allot_error *err) {
+                      struct wait *wait, struct lease_call **ret, struct allot_error *err) {
     int r;
 
     if (method == WIRE_METHOD_SHRINK && lease->state == LEASE_AWAY) {
@@ -381,8 +361,7 @@ static int call_begin(struct allot_lease *lease, enum wire_method method, const 
 
 /* The same by the guard, which reconnects and asks again by itself. */
 static int call_guard(struct allot_lease *lease, enum wire_method method, const void *parameters,
-                      const struct lease_wait *wait, union wire_reply *ret,
-                      struct allot_error *err) {
+                      const struct wait *wait, union wire_reply *ret, struct allot_error *err) {
     int r;
 
     pthread_mutex_lock(&lease->lock);
@@ -398,8 +377,8 @@ static int call_guard(struct allot_lease *lease, enum wire_method method, const 
 }
 
 int lease_call(struct allot_lease *lease, enum wire_method method, const void *parameters,
-               struct lease_wait *wait, union wire_reply *ret, struct allot_error *err) {
-    struct call *call = NULL;
+               struct wait *wait, union wire_reply *ret, struct allot_error *err) {
+    struct lease_call *call = NULL;
     int r;
 
     if (lease->charger && (method == WIRE_METHOD_GROW || method == WIRE_METHOD_SHRINK))

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a holder asks of its lease; giving back is in shrink.c. */
+/* Grow: how a holder grows its lease, and shrinks it. */
 #include <errno.h>
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "libclient/lease/lease.h"
 
-int lease_name_device(struct allot_lease *lease, const char *device, char name[static 96],
-                      struct allot_error *err) {
+/* Copy the full name of the device to the caller's memory, because shares may be replaced. */
+static int name_device(struct allot_lease *lease, const char *device, char name[static 96],
+                       struct allot_error *err) {
     struct allot_lease_share *share;
     int r;
 
@@ -22,7 +23,7 @@ int lease_name_device(struct allot_lease *lease, const char *device, char name[s
     return r;
 }
 
-/* The daemon was not there in time, or calls were cut off again and again. */
+/* The error: the daemon was not back in time, or the connection broke again and again. */
 static int gave_up(struct allot_lease *lease, struct allot_error *err) {
     int r;
 
@@ -37,60 +38,60 @@ static int gave_up(struct allot_lease *lease, struct allot_error *err) {
 
 /* A call that waits for memory waits for the daemon too, but no longer than for the memory unless
  * told so. */
-static uint64_t away_deadline(const struct allot_lease *lease,
-                              const struct allot_lease_patience *patience, uint64_t deadline) {
-    uint64_t away = lease_deadline(lease->options.reconnect_usec);
+static uint64_t away_deadline(const struct allot_lease *lease, const struct wait *wait,
+                              uint64_t deadline) {
+    uint64_t away = wait_deadline(wait->limits.away_usec ? wait->limits.away_usec
+                                                         : lease->options.reconnect_usec);
 
-    if (patience->reconnect_usec)
-        return lease_deadline(patience->reconnect_usec);
-    return patience->timeout_usec ? MIN(away, deadline) : away;
+    if (!wait->limits.away_usec && wait->limits.memory_usec)
+        away = MIN(away, deadline);
+    return MIN(away, wait->until_nsec);
 }
 
-static int grow(struct allot_lease *lease, const char *device, uint64_t bytes,
-                const struct allot_lease_patience *patience, struct wire_grow_reply *ret,
-                struct allot_error *err) {
-    uint64_t timeout_usec = patience->timeout_usec, deadline = lease_deadline(timeout_usec);
-    uint64_t hangs_usec = patience->hangs_usec ? patience->hangs_usec : LEASE_HANGS_USEC;
-    uint64_t away_usec = away_deadline(lease, patience, deadline);
-    /* The answer is due when the wait ends, or a little later. */
-    struct lease_wait wait = { .away_usec = away_usec,
-                               .answer_usec = lease_later(deadline, hangs_usec),
-                               .progress = patience->progress,
-                               .userdata = patience->userdata,
-                               .cancel_fd = patience->cancel_fd,
-                               .go_on = patience->go_on };
+static uint64_t hangs_usec(const struct wait *wait) {
+    return wait->limits.hangs_usec ? wait->limits.hangs_usec : LEASE_HANGS_USEC;
+}
+
+static int grow(struct allot_lease *lease, const char *device, uint64_t bytes, struct wait *wait,
+                struct wire_grow_reply *ret, struct allot_error *err) {
+    /* Even if the time is over, ask the daemon: it says so in its answer. */
+    uint64_t now = wait_deadline(0),
+             deadline = MAX(now, MIN(wait_later(now, wait->limits.memory_usec), wait->until_nsec));
+    uint64_t away_nsec = away_deadline(lease, wait, deadline);
+    bool may_queue = wait->limits.memory_usec > 0;
     struct wire_grow call = { .lease = lease->id };
     union wire_reply reply;
     char name[96];
     int r;
 
-    r = lease_name_device(lease, device, name, err);
+    r = name_device(lease, device, name, err);
     if (r < 0)
         return r;
     if (bytes > INT64_MAX - WIRE_GRANULE)
         return error_set(err, -EINVAL, "%ju bytes are more than any device has", (uintmax_t)bytes);
+    wait->is_queued = wait->told_away = false;
+    wait->away_nsec = away_nsec;
+    /* The answer is due when the wait ends, or a little later. */
+    wait->answer_nsec = wait_later(deadline, hangs_usec(wait));
     call.bytes = (bytes + WIRE_GRANULE - 1) / WIRE_GRANULE * WIRE_GRANULE;
     call.device = name;
     do {
-        uint64_t left = lease_left(deadline);
-
-        if (timeout_usec > 0)
+        if (may_queue)
             call.wait = wire_some(1);
-        if (timeout_usec > 0 && deadline != UINT64_MAX)
-            call.timeout_usec = wire_some(left);
-        r = lease_call(lease, WIRE_METHOD_GROW, &call, &wait, &reply, err);
-        /* However long it has queued: a restart in between has a limit of its own, but no longer
-         * than the caller has time. */
-        if (wait.in_line) {
-            wait.in_line = wait.told_away = false;
-            wait.away_usec =
-                MIN(away_deadline(lease, patience, deadline), MAX(away_usec, deadline));
+        if (may_queue && deadline != UINT64_MAX)
+            call.timeout_usec = wire_some(wait_left_usec(deadline));
+        r = lease_call(lease, WIRE_METHOD_GROW, &call, wait, &reply, err);
+        /* However long the call has queued, a restart in between gets a time limit of its own, but
+         * never more than the caller's remaining time. */
+        if (wait->is_queued) {
+            wait->is_queued = wait->told_away = false;
+            wait->away_nsec = MIN(away_deadline(lease, wait, deadline), MAX(away_nsec, deadline));
         }
         /* A call that does not queue asks again when a daemon that hung is replaced. */
-        if (timeout_usec == 0)
-            wait.answer_usec = lease_deadline(hangs_usec);
+        if (!may_queue)
+            wait->answer_nsec = wait_deadline(hangs_usec(wait));
         /* The daemon was restarted: attaching has settled the old call, so ask again. */
-    } while (r == -ERESTART && lease_left(wait.away_usec) > 0);
+    } while (r == -ERESTART && wait_left_usec(wait->away_nsec) > 0);
     if (r == -ERESTART)
         return gave_up(lease, err);
     if (r == 0)
@@ -98,46 +99,103 @@ static int grow(struct allot_lease *lease, const char *device, uint64_t bytes,
     return r;
 }
 
+int lease_grow(struct allot_lease *lease, const char *device, uint64_t bytes, struct wait *wait,
+               struct allot_error *err) {
+    struct wire_grow_reply reply;
+
+    return grow(lease, device, bytes, wait, &reply, err);
+}
+
 int allot_lease_grow(struct allot_lease *lease, const char *device, uint64_t bytes,
                      uint64_t timeout_usec, struct allot_error *err) {
-    struct allot_lease_patience patience = ALLOT_LEASE_PATIENCE_INIT;
-    struct wire_grow_reply reply;
+    struct wait wait = wait_begin(UINT64_MAX, NULL);
 
     if (!lease)
         return lease_check_process(lease, err);
-    patience.timeout_usec = timeout_usec;
-    return grow(lease, device, bytes, &patience, &reply, err);
+    wait.limits.memory_usec = timeout_usec;
+    return lease_grow(lease, device, bytes, &wait, err);
 }
 
 int allot_lease_grow_with(struct allot_lease *lease, const char *device, uint64_t bytes,
                           const struct allot_lease_patience *given, struct allot_error *err) {
     struct allot_lease_patience patience = ALLOT_LEASE_PATIENCE_INIT;
-    struct wire_grow_reply reply;
+    struct wait wait = wait_begin(UINT64_MAX, NULL);
     int r = !lease  ? lease_check_process(lease, err)
             : given ? lease_struct_take(&patience, sizeof(patience), given, given->size, err)
                     : 0;
 
-    return r < 0 ? r : grow(lease, device, bytes, &patience, &reply, err);
+    if (r < 0)
+        return r;
+    wait.limits =
+        (struct wait_limits){ patience.timeout_usec, patience.reconnect_usec, patience.hangs_usec };
+    wait.progress = patience.progress;
+    wait.go_on = patience.go_on;
+    wait.userdata = patience.userdata;
+    wait.fd = patience.cancel_fd;
+    return lease_grow(lease, device, bytes, &wait, err);
 }
 
 int allot_lease_held(struct allot_lease *lease, const char *device, uint64_t *ret_bytes,
                      struct allot_error *err) {
-    const struct allot_lease_patience patience = ALLOT_LEASE_PATIENCE_INIT;
+    struct wait wait = wait_begin(UINT64_MAX, NULL);
     struct wire_grow_reply reply;
     int r;
 
     if (!lease || !ret_bytes)
         return lease ? error_null(err, "place for a number") : lease_check_process(lease, err);
-    r = grow(lease, device, 0, &patience, &reply, err);
+    r = grow(lease, device, 0, &wait, &reply, err);
     if (r >= 0)
         *ret_bytes = reply.held_bytes;
     return r;
 }
 
-static int release(struct allot_lease *lease, uint64_t away_usec, uint64_t answer_usec,
+/*
+ * Freed bytes are free whatever the daemon says, so the caller does not wait long for its answer:
+ * if none comes, the process attaches again with the bytes it then holds.
+ */
+static int shrink(struct allot_lease *lease, const char *device, uint64_t bytes, struct wait *wait,
+                  struct allot_error *err) {
+    struct wire_shrink call = { .bytes = bytes / WIRE_GRANULE * WIRE_GRANULE };
+    union wire_reply reply;
+    char name[96];
+    int r;
+
+    r = name_device(lease, device, name, err);
+    if (r < 0)
+        return r;
+    wait->away_nsec = wait->answer_nsec = wait_deadline(hangs_usec(wait));
+    call.lease = lease->id;
+    call.device = name;
+    r = lease_call(lease, WIRE_METHOD_SHRINK, &call, wait, &reply, err);
+    return r == -ERESTART ? 0 : r;
+}
+
+int lease_shrink(struct allot_lease *lease, const char *device, uint64_t bytes, struct wait *wait,
+                 struct allot_error *err) {
+    int r = shrink(lease, device, bytes, wait, err);
+
+    if (r < 0) {
+        pthread_mutex_lock(&lease->lock);
+        if (lease->state == LEASE_ENDED) /* it holds nothing that could be given back */
+            r = 0;
+        pthread_mutex_unlock(&lease->lock);
+    }
+    return r;
+}
+
+int allot_lease_shrink(struct allot_lease *lease, const char *device, uint64_t bytes,
+                       struct allot_error *err) {
+    struct wait wait = wait_begin(UINT64_MAX, NULL);
+
+    if (!lease)
+        return lease_check_process(lease, err);
+    return shrink(lease, device, bytes, &wait, err);
+}
+
+static int release(struct allot_lease *lease, uint64_t away_nsec, uint64_t answer_nsec,
                    struct allot_error *err) {
     struct wire_release call = { 0 };
-    struct lease_wait wait;
+    struct wait wait;
     int r;
 
     r = lease_check_process(lease, err);
@@ -145,11 +203,11 @@ static int release(struct allot_lease *lease, uint64_t away_usec, uint64_t answe
         return r;
     call.lease = lease->id;
     wait = lease_wait_begin(lease);
-    wait.away_usec = MIN(wait.away_usec, away_usec);
-    wait.answer_usec = MIN(wait.answer_usec, answer_usec);
+    wait.away_nsec = MIN(wait.away_nsec, away_nsec);
+    wait.answer_nsec = MIN(wait.answer_nsec, answer_nsec);
     do
         r = lease_call(lease, WIRE_METHOD_RELEASE, &call, &wait, NULL, err);
-    while (r == -ERESTART && lease_left(wait.away_usec) > 0);
+    while (r == -ERESTART && wait_left_usec(wait.away_nsec) > 0);
     return r == -ERESTART ? gave_up(lease, err) : r;
 }
 
@@ -158,5 +216,5 @@ int allot_lease_release(struct allot_lease *lease, struct allot_error *err) {
 }
 
 int lease_release_at_once(struct allot_lease *lease, struct allot_error *err) {
-    return release(lease, lease_deadline(0), lease_deadline(LEASE_HANGS_USEC), err);
+    return release(lease, wait_deadline(0), wait_deadline(LEASE_HANGS_USEC), err);
 }

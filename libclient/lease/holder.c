@@ -12,11 +12,15 @@
 
 #include "libclient/lease/lease.h"
 
-/* Limit for the answer when attaching again; the daemon is quick, or it is replaced. */
+/* Limit for the answer when attaching again; a daemon that takes longer hangs, and systemd restarts
+ * it. */
 #define ATTACH_USEC UINT64_C(60000000)
 
-/* Between attempts that reached the daemon and failed. */
+/* The pause between attempts that reached the daemon and failed. */
 #define AGAIN_USEC 200000
+
+/* How often the thread looks whether the program has closed what wakes it. */
+#define LOOK_USEC UINT64_C(2000000)
 
 /* ---- Attaching ------------------------------------------------------------------------------ */
 
@@ -25,7 +29,7 @@ static int take_shares(struct allot_lease *lease, const struct wire_attach_reply
     struct allot_lease_share *shares = calloc(reply->n_shares + 1, sizeof(*shares));
 
     if (!shares)
-        return error_set(err, -ENOMEM, "out of memory for the shares of a lease");
+        return error_set(err, -ENOMEM, "no host memory for the shares of a lease");
     for (size_t i = 0; i < reply->n_shares; i++) {
         const struct wire_share *share = &reply->shares[i];
         struct allot_lease_share *old;
@@ -54,7 +58,7 @@ static int make_held(struct allot_lease *lease, struct wire_held **ret, struct a
     if (lease->again) {
         held = calloc(lease->n_shares + 1, sizeof(*held));
         if (!held)
-            return error_set(err, -ENOMEM, "out of memory to attach to a lease");
+            return error_set(err, -ENOMEM, "no host memory for a holder of the lease");
         pthread_mutex_lock(&lease->lock);
         lease->telling = true;
         lease->changed_since = false;
@@ -66,9 +70,9 @@ static int make_held(struct allot_lease *lease, struct wire_held **ret, struct a
     return 0;
 }
 
-/* Send the count of held bytes and receive the shares; `failure` as in client_receive(). `wait`: of
- * the caller, if this is not the thread. */
-static int tell_held(struct allot_lease *lease, struct lease_wait *wait, struct failure *failure,
+/* Send the count of held bytes and receive the shares; `failure` as in client_receive(). `wait`:
+ * the caller's; NULL on the holder thread. */
+static int tell_held(struct allot_lease *lease, struct wait *wait, struct failure *failure,
                      struct allot_error *err) {
     cleanup(freep) struct wire_held *held = NULL;
     struct wire_attach call = { .lease = lease->id, .token = lease->token };
@@ -91,8 +95,8 @@ static int tell_held(struct allot_lease *lease, struct lease_wait *wait, struct 
     if (wait)
         r = lease_first_answer(lease->holder, WIRE_METHOD_ATTACH, wait, &reply, failure, err);
     else
-        r = client_receive(lease->holder, WIRE_METHOD_ATTACH, ATTACH_USEC, lease->wake_fd, &reply,
-                           failure, err);
+        r = client_receive(lease->holder, WIRE_METHOD_ATTACH, ATTACH_USEC,
+                           lease_event_fd(&lease->wake), &reply, failure, err);
     if (r < 0) {
         client_close(lease->holder);
         return r;
@@ -107,7 +111,7 @@ static int tell_held(struct allot_lease *lease, struct lease_wait *wait, struct 
         lease_set_state(lease, LEASE_ATTACHED);
         lease->again = true;
         lease->silent = false;
-        /* Before any call: the daemon's books must have what was freed by now. */
+        /* Before any other call: tell the daemon what was freed in the meantime. */
         if (lease->changed_since)
             lease_suspect(lease, false);
     }
@@ -115,8 +119,8 @@ static int tell_held(struct allot_lease *lease, struct lease_wait *wait, struct 
     return r;
 }
 
-/* Over a connection that is there. No call is under way: the lease is AWAY. */
-static int attach(struct allot_lease *lease, struct lease_wait *wait, struct failure *failure,
+/* Attach over an open connection. The lease is AWAY, so no call is under way. */
+static int attach(struct allot_lease *lease, struct wait *wait, struct failure *failure,
                   struct allot_error *err) {
     int r = tell_held(lease, wait, failure, err);
 
@@ -129,13 +133,10 @@ static int attach(struct allot_lease *lease, struct lease_wait *wait, struct fai
 
 /* ---- The thread ----------------------------------------------------------------------------- */
 
-_Static_assert((int)ALLOT_LEASE_RECALL == WIRE_NOTICE_RECALL &&
-                   (int)ALLOT_LEASE_IDLE == WIRE_NOTICE_IDLE &&
-                   (int)ALLOT_LEASE_OVER == WIRE_NOTICE_OVER &&
-                   (int)ALLOT_LEASE_DRAINING == WIRE_NOTICE_DRAINING &&
-                   (int)ALLOT_LEASE_ENDING == WIRE_NOTICE_ENDING &&
-                   (int)ALLOT_LEASE_LOST == WIRE_NOTICE_LOST,
-               "events and notices are numbered alike");
+/* The public events have the same values as the notices of the wire. */
+#define X(name, value, word) _Static_assert((int)ALLOT_LEASE_##name == (int)NOTICE_##name, word);
+NOTICE_KINDS(X)
+#undef X
 
 static void tell(struct allot_lease *lease, const struct wire_notice *notice) {
     const struct allot_lease_notice told = {
@@ -151,7 +152,7 @@ static void tell(struct allot_lease *lease, const struct wire_notice *notice) {
 
 /* The lease is gone for good. */
 static void end(struct allot_lease *lease, int code, const char *text) {
-    struct wire_notice notice = { .kind = WIRE_NOTICE_LOST };
+    struct wire_notice notice = { .kind = NOTICE_LOST };
 
     pthread_mutex_lock(&lease->lock);
     lease_set_state(lease, LEASE_ENDED);
@@ -165,7 +166,7 @@ static void end(struct allot_lease *lease, int code, const char *text) {
 static bool must_stop(struct allot_lease *lease) {
     bool stop;
 
-    lease_event_lower(lease->wake_fd);
+    lease_event_lower(&lease->wake);
     pthread_mutex_lock(&lease->lock);
     stop = lease->stop;
     pthread_mutex_unlock(&lease->lock);
@@ -176,10 +177,10 @@ static bool must_stop(struct allot_lease *lease) {
 static void quiet_calls(struct allot_lease *lease) {
     pthread_mutex_lock(&lease->lock);
     lease_set_state(lease, LEASE_AWAY);
-    lease_event_raise(lease->interrupt_fd);
+    lease_event_raise(&lease->interrupt);
     while (lease->n_calls > 0)
         pthread_cond_wait(&lease->changed, &lease->lock);
-    lease_event_lower(lease->interrupt_fd);
+    lease_event_lower(&lease->interrupt);
     lease_calls_free(lease);
     pthread_mutex_unlock(&lease->lock);
 }
@@ -203,7 +204,7 @@ static bool is_final(const struct failure *failure) {
 
 /*
  * Attach again, however long it takes. A holder connection that still works stays until then:
- * closing it would release what the process holds. False: the thread is to end.
+ * closing it would release what the process holds. False: the thread must end.
  */
 static bool come_back(struct allot_lease *lease) {
     cleanup(client_freep) struct client *former = NULL;
@@ -218,7 +219,7 @@ static bool come_back(struct allot_lease *lease) {
     if (must_stop(lease))
         return false;
     for (;;) {
-        struct pollfd wake = { .fd = lease->wake_fd, .events = POLLIN };
+        struct pollfd wake = { .fd = lease_event_fd(&lease->wake), .events = POLLIN };
         struct allot_error err = { 0 };
         struct failure failure = { 0 };
         int r;
@@ -226,7 +227,7 @@ static bool come_back(struct allot_lease *lease) {
         r = client_connect(lease->holder, &err);
         if (r < 0) {
             note_silent(lease, false); /* no daemon is there to answer */
-            r = client_reconnect(lease->holder, UINT64_MAX, lease->wake_fd, &err);
+            r = client_reconnect(lease->holder, UINT64_MAX, lease_event_fd(&lease->wake), &err);
         }
         if (r >= 0)
             r = attach(lease, NULL, &failure, &err);
@@ -257,8 +258,8 @@ static void *run(void *argument) {
         bool suspected;
         int r;
 
-        r = client_receive(lease->holder, WIRE_METHOD_ATTACH, UINT64_MAX, lease->wake_fd, &reply,
-                           &failure, &err);
+        r = client_receive(lease->holder, WIRE_METHOD_ATTACH, LOOK_USEC,
+                           lease_event_fd(&lease->wake), &reply, &failure, &err);
         if (r >= 0 && reply.attach.notice)
             tell(lease, reply.attach.notice);
         if (r == 0) {
@@ -269,6 +270,8 @@ static void *run(void *argument) {
             end(lease, failure_errno(failure.code), err.text);
             return NULL;
         }
+        if (r < 0 && lease_event_is_lost(&lease->wake))
+            poll(NULL, 0, OWN_FD_PAUSE_MSEC);
         if (r == -ECANCELED && must_stop(lease))
             return NULL;
         pthread_mutex_lock(&lease->lock);
@@ -294,19 +297,19 @@ static int thread_start(struct allot_lease *lease, struct allot_error *err) {
     return 0;
 }
 
-int lease_hold(struct allot_lease *lease, struct lease_wait *wait, struct allot_error *err) {
+int lease_hold(struct allot_lease *lease, struct wait *wait, struct allot_error *err) {
     struct failure failure = { 0 };
     int r;
 
-    /* A lease exists, so a daemon does, or will again: if it goes away just now, wait for it as in
-     * any other call. */
+    /* The lease exists, so there is a daemon, or will be one again: if it goes away just now, wait
+     * for it as in any other call. */
     do {
         r = lease_reach(lease->holder, wait, err);
         if (r < 0)
             break;
         r = attach(lease, wait, &failure, err);
     } while (r < 0 && failure.code == FAILURE_NONE && !client_is_connected(lease->holder) &&
-             r != -ENOTCONN && r != -ECANCELED && lease_left(wait->away_usec) > 0);
+             r != -ENOTCONN && r != -ECANCELED && wait_left_usec(wait->away_nsec) > 0);
     if (r >= 0)
         r = thread_start(lease, err);
     if (r < 0)
@@ -321,7 +324,7 @@ void lease_let_go(struct allot_lease *lease) {
         pthread_mutex_lock(&lease->lock);
         lease->stop = true;
         pthread_mutex_unlock(&lease->lock);
-        lease_event_raise(lease->wake_fd);
+        lease_event_raise(&lease->wake);
         pthread_join(lease->thread, NULL);
         lease->has_thread = false;
     }
@@ -334,5 +337,5 @@ void lease_suspect(struct allot_lease *lease, bool silent) {
         return;
     lease->silent = silent;
     lease_set_state(lease, LEASE_AWAY);
-    lease_event_raise(lease->wake_fd);
+    lease_event_raise(&lease->wake);
 }

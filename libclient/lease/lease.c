@@ -2,10 +2,8 @@
 #include "libclient/lease/lease.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #define RECONNECT_USEC UINT64_C(60000000)
@@ -43,39 +41,12 @@ int lease_options_take(struct allot_lease_options *ret, const struct allot_lease
     return 0;
 }
 
-/* An eventfd that is none of the standard streams, which the program may have closed. */
-static int event_new(void) {
-    int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-
-    if (fd >= 0 && fd <= STDERR_FILENO) {
-        int higher = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-
-        close(fd);
-        fd = higher;
-    }
-    return fd < 0 ? -errno : fd;
-}
-
-void lease_event_raise(int fd) {
-    uint64_t one = 1;
-    ssize_t n = write(fd, &one, sizeof(one));
-
-    (void)n; /* an eventfd that is full is raised already */
-}
-
-void lease_event_lower(int fd) {
-    uint64_t value;
-    ssize_t n = read(fd, &value, sizeof(value));
-
-    (void)n; /* one that is not raised has nothing to read */
-}
-
 void lease_set_state(struct allot_lease *lease, enum lease_state state) {
     lease->state = state;
     if (state == LEASE_AWAY)
-        lease_event_lower(lease->there_fd);
+        lease_event_lower(&lease->there);
     else
-        lease_event_raise(lease->there_fd);
+        lease_event_raise(&lease->there);
 }
 
 static int locks_init(struct allot_lease *lease) {
@@ -96,9 +67,9 @@ static int locks_init(struct allot_lease *lease) {
     return -r;
 }
 
-/* What a process needs to hold, apart from what it knows of the lease. */
+/* Set up what a process needs to hold a lease: lock, events and thread. */
 static int process_init(struct allot_lease *lease, struct allot_error *err) {
-    int r;
+    int wake_r, interrupt_r, there_r, r;
 
     lease->pid = getpid();
     lease->state = LEASE_AWAY;
@@ -106,15 +77,13 @@ static int process_init(struct allot_lease *lease, struct allot_error *err) {
     lease->telling = lease->changed_since = lease->silent = false;
     lease->n_calls = lease->n_idle = 0;
     list_init(&lease->calls);
-    lease->wake_fd = event_new();
-    lease->interrupt_fd = event_new();
-    lease->there_fd = event_new();
-    if (lease->wake_fd < 0 || lease->interrupt_fd < 0 || lease->there_fd < 0) {
-        r = MIN(lease->wake_fd, lease->interrupt_fd);
-        r = MIN(r, lease->there_fd);
-        return error_set(err, r, "cannot watch a lease: %s", strerror(-r));
-    }
-    return 0;
+    /* Set up all three in any case, so that each can be released. */
+    wake_r = lease_event_init(&lease->wake);
+    interrupt_r = lease_event_init(&lease->interrupt);
+    there_r = lease_event_init(&lease->there);
+    r = MIN(wake_r, interrupt_r);
+    r = MIN(r, there_r);
+    return r < 0 ? error_set(err, r, "cannot watch a lease: %s", strerror(-r)) : 0;
 }
 
 int lease_new(struct allot_lease **ret, const struct allot_lease_options *options,
@@ -123,7 +92,7 @@ int lease_new(struct allot_lease **ret, const struct allot_lease_options *option
     int r;
 
     if (!lease)
-        return error_set(err, -ENOMEM, "out of memory for a lease");
+        return error_set(err, -ENOMEM, "no host memory for a lease");
     r = locks_init(lease);
     if (r < 0) {
         free(lease);
@@ -136,7 +105,7 @@ int lease_new(struct allot_lease **ret, const struct allot_lease_options *option
     if (r >= 0) {
         lease->path = strdup(client_path(lease->holder));
         if (!lease->path)
-            r = error_set(err, -ENOMEM, "out of memory for a lease");
+            r = error_set(err, -ENOMEM, "no host memory for a lease");
     }
     if (r < 0) {
         allot_lease_free(lease);
@@ -150,8 +119,7 @@ struct allot_lease *allot_lease_free(struct allot_lease *lease) {
     if (!lease)
         return NULL;
     if (lease->pid == getpid()) {
-        /* From the notice callback this would wait for itself: leave the thread rather than hang.
-         */
+        /* In a notice callback the thread would wait for itself: do not join it. */
         if (lease->has_thread && pthread_equal(lease->thread, pthread_self()))
             return NULL;
         lease_let_go(lease);
@@ -164,9 +132,9 @@ struct allot_lease *allot_lease_free(struct allot_lease *lease) {
         client_abandon(lease->holder);
         client_free(lease->holder);
     }
-    closep(&lease->wake_fd);
-    closep(&lease->interrupt_fd);
-    closep(&lease->there_fd);
+    lease_event_done(&lease->wake);
+    lease_event_done(&lease->interrupt);
+    lease_event_done(&lease->there);
     for (size_t i = 0; i < lease->n_environment; i++) {
         free(lease->environment[i].name);
         free(lease->environment[i].value);
@@ -191,7 +159,7 @@ int lease_check_process(const struct allot_lease *lease, struct allot_error *err
 }
 
 int allot_lease_reattach(struct allot_lease *lease, struct allot_error *err) {
-    struct lease_wait wait;
+    struct wait wait;
     int r;
 
     if (!lease)
@@ -204,9 +172,9 @@ int allot_lease_reattach(struct allot_lease *lease, struct allot_error *err) {
      * anew. */
     lease_calls_abandon(lease);
     client_abandon(lease->holder);
-    closep(&lease->wake_fd);
-    closep(&lease->interrupt_fd);
-    closep(&lease->there_fd);
+    lease_event_done(&lease->wake);
+    lease_event_done(&lease->interrupt);
+    lease_event_done(&lease->there);
     r = locks_init(lease);
     if (r < 0)
         return error_set(err, r, "cannot hold a lease: %s", strerror(-r));

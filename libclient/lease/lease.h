@@ -31,6 +31,8 @@
 #include "base/list.h"
 #include "libclient/allot/charger.h"
 #include "libclient/allot/lease.h"
+#include "libclient/core/wait.h"
+#include "libclient/lease/lease_event.h"
 #include "wire/client.h"
 
 enum lease_state { LEASE_AWAY, LEASE_ATTACHED, LEASE_ENDED };
@@ -47,7 +49,8 @@ struct allot_lease {
     char *path;  /* of the socket */
     struct lease_variable *environment;
     size_t n_environment;
-    struct allot_lease_options options; /* its texts and arrays are void: the caller's */
+    struct allot_lease_options
+        options; /* its texts and arrays belonged to the caller: do not use them */
 
     const struct allot_charger *charger; /* NULL: this lease holds by itself */
     void *seat;
@@ -61,7 +64,7 @@ struct allot_lease {
     struct allot_lease_share *shares;
     size_t n_shares;
     unsigned n_calls;  /* under way */
-    struct list calls; /* struct call: idle connections, and how many */
+    struct list calls; /* struct lease_call: idle connections, and how many */
     unsigned n_idle;
     bool stop;
     bool again;         /* it was attached before: send the count of held bytes */
@@ -73,21 +76,17 @@ struct allot_lease {
     struct client *holder;
     pthread_t thread;
     bool has_thread;
-    int wake_fd;      /* eventfd: look at `stop` and `state` */
-    int interrupt_fd; /* eventfd: readable while calls are to give up */
-    int there_fd;     /* eventfd: readable while the state is not AWAY */
+    struct lease_event wake;      /* look at `stop` and `state` */
+    struct lease_event interrupt; /* raised while calls are to give up */
+    struct lease_event there;     /* raised while the state is not AWAY */
 };
 
 /* ---- lease.c -------------------------------------------------------------------------------- */
 
-struct lease_wait;
-
 /* Locked. Wakes callers that wait for a lease that is AWAY. */
 void lease_set_state(struct allot_lease *lease, enum lease_state state);
-void lease_event_raise(int fd);
-void lease_event_lower(int fd);
 
-/* An empty lease that speaks to `socket` (NULL: the default). */
+/* An empty lease that will connect to `socket` (NULL: the default). */
 int lease_new(struct allot_lease **ret, const struct allot_lease_options *options,
               struct allot_error *err);
 DEFINE_FREEP(struct allot_lease, lease_freep, allot_lease_free)
@@ -96,7 +95,8 @@ DEFINE_FREEP(struct allot_lease, lease_freep, allot_lease_free)
 int lease_struct_take(void *ret, size_t size, const void *given, size_t given_size,
                       struct allot_error *err);
 
-/* The caller's options as this library knows them, whatever version the caller is of. */
+/* The caller's options in this library's version of the struct, whatever version the caller was
+ * compiled with. */
 int lease_options_take(struct allot_lease_options *ret, const struct allot_lease_options *given,
                        struct allot_error *err);
 
@@ -109,6 +109,22 @@ int lease_find_share(struct allot_lease *lease, const char *device, struct allot
 
 /* ---- grow.c --------------------------------------------------------------------------------- */
 
+/*
+ * As allot_lease_grow_with(): waits for memory, and for the daemon, as the limits of `wait` say,
+ * but not longer than until its deadline.
+ */
+int lease_grow(struct allot_lease *lease, const char *device, uint64_t bytes, struct wait *wait,
+               struct allot_error *err);
+
+/*
+ * As allot_lease_shrink(). Waits for an answer as long as `hangs_usec` of the limits says, and only
+ * a moment once the descriptor of `wait` is readable, unless `go_on`. 0: the bytes are given back,
+ * even if the daemon learns of it later or the lease has ended; else the process still holds them
+ * and can give them back later.
+ */
+int lease_shrink(struct allot_lease *lease, const char *device, uint64_t bytes, struct wait *wait,
+                 struct allot_error *err);
+
 /* allot_lease_release(), but without waiting for a daemon that is away, and only briefly for one
  * that hangs. */
 int lease_release_at_once(struct allot_lease *lease, struct allot_error *err);
@@ -116,13 +132,13 @@ int lease_release_at_once(struct allot_lease *lease, struct allot_error *err);
 /* ---- holder.c ------------------------------------------------------------------------------- */
 
 /* Attach, take the shares over, and start the thread. Waits for a daemon that is away, or hangs. */
-int lease_hold(struct allot_lease *lease, struct lease_wait *wait, struct allot_error *err);
+int lease_hold(struct allot_lease *lease, struct wait *wait, struct allot_error *err);
 
 /* End the thread and the holder connection. */
 void lease_let_go(struct allot_lease *lease);
 
-/* Something is wrong with the connection to the daemon, or the daemon does not answer (`silent`):
- * attach anew. Locked. */
+/* The connection to the daemon broke, or the daemon does not answer (`silent`): attach again. With
+ * the lock held. */
 void lease_suspect(struct allot_lease *lease, bool silent);
 
 /* ---- via_guard.c ---------------------------------------------------------------------------- */
@@ -138,70 +154,46 @@ void via_guard_let_go(struct allot_lease *lease);
 
 /* Grow and Shrink, counted by the caller. */
 int via_guard_call(struct allot_lease *lease, enum wire_method method, const void *parameters,
-                   const struct lease_wait *wait, union wire_reply *ret, struct allot_error *err);
-
-/* ---- grow.c --------------------------------------------------------------------------------- */
-
-/* The whole name of the device that is meant, in the caller's memory: shares may be made anew. */
-int lease_name_device(struct allot_lease *lease, const char *device, char name[static 96],
-                      struct allot_error *err);
+                   const struct wait *wait, union wire_reply *ret, struct allot_error *err);
 
 /* ---- call.c --------------------------------------------------------------------------------- */
 
-/* A daemon that does not answer for this long hangs, unless the caller sets another limit: the
- * lease attaches anew, and until the daemon answers that, it is away. */
+/* A daemon that does not answer for this long counts as hung, unless the caller sets another limit:
+ * the process attaches to the lease again, and until the daemon answers that, it counts as away. */
 #define LEASE_HANGS_USEC UINT64_C(2000000)
 
-/* How long a call may take, by CLOCK_MONOTONIC, and where its progress is reported. */
-struct lease_wait {
-    uint64_t away_usec; /* until then the call waits for a daemon that is away */
-    uint64_t
-        answer_usec; /* by then the answer is due; UINT64_MAX: the call may wait in the queue */
-    allot_lease_progress_fn progress; /* may be NULL */
-    void *userdata;
-    int cancel_fd; /* readable: the wait ends, unless `go_on` says otherwise; -1: none */
-    bool (*go_on)(void *userdata); /* may be NULL */
-    bool told_away;                /* it was reported that the daemon is away */
-    bool in_line;                  /* the daemon has reported a place in the queue */
-};
-
 /* For a call that does not wait in the queue. */
-struct lease_wait lease_wait_begin(const struct allot_lease *lease);
+struct wait lease_wait_begin(const struct allot_lease *lease);
 
 /*
- * Call a method for this process, as soon as it is attached, and count what Grow and Shrink do.
- * -ERESTART: the daemon went away during the call, and the outcome is not known; the daemon goes by
- * our count, so that a Grow has to be asked again and a Shrink is done. -ECANCELED: by `cancel_fd`,
- * and the Grow was not done.
+ * Call a method for this process as soon as it is attached, and update the count after Grow and
+ * Shrink. -ERESTART: the daemon went away during the call, and the outcome is not known. The daemon
+ * will adopt our count, so the caller must repeat a Grow, while a Shrink is done. -ECANCELED: the
+ * wait's descriptor cancelled the call, and the Grow was not done.
  */
 int lease_call(struct allot_lease *lease, enum wire_method method, const void *parameters,
-               struct lease_wait *wait, union wire_reply *ret, struct allot_error *err);
+               struct wait *wait, union wire_reply *ret, struct allot_error *err);
 
-/* What is said when the daemon was not there in time. -ENOTCONN. Locked. */
+/* Set the error for a daemon that was not back in time: -ENOTCONN. Locked. */
 int lease_away(struct allot_lease *lease, struct allot_error *err);
-
-/* Deadlines are of CLOCK_MONOTONIC; UINT64_MAX is none, and stays so. */
-uint64_t lease_deadline(uint64_t timeout_usec); /* from now */
-uint64_t lease_later(uint64_t deadline_usec, uint64_t usec);
-uint64_t lease_left(uint64_t deadline_usec);
 
 void lease_calls_free(struct allot_lease *lease);    /* the idle connections */
 void lease_calls_abandon(struct allot_lease *lease); /* the same in a child */
 
 /* ---- liveness.c ----------------------------------------------------------------------------- */
 
-/* Report to `wait`, once, that the daemon is away, or hangs (`silent`), and that the call waits for
- * it. */
-void lease_tell_away(const char *path, bool silent, struct lease_wait *wait);
+/* Report once through `wait` that the daemon is away, or hangs (`silent`), and that the call waits
+ * for it. */
+void lease_tell_away(const char *path, bool silent, struct wait *wait);
 
-/* Connect; if the daemon is away, when it is back. -ENOTCONN, -ECANCELED, and errors that no
- * waiting mends. */
-int lease_reach(struct client *client, struct lease_wait *wait, struct allot_error *err);
+/* Connect; if the daemon is away, wait until it is back. -ENOTCONN, -ECANCELED, and errors that
+ * waiting cannot fix. */
+int lease_reach(struct client *client, struct wait *wait, struct allot_error *err);
 
 /* As client_receive(), for the first answer to a call. A daemon that gives none for
  * LEASE_HANGS_USEC hangs: that is reported, and the call waits for it as for one that is away; then
  * -ENOTCONN, and the connection is still open. */
-int lease_first_answer(struct client *client, enum wire_method method, struct lease_wait *wait,
+int lease_first_answer(struct client *client, enum wire_method method, struct wait *wait,
                        union wire_reply *ret, struct failure *failure, struct allot_error *err);
 
 /* Whether a daemon listens at `socket` (NULL: the default), even one that hangs. */

@@ -2,34 +2,34 @@
 /*
  * Liveness: whether a daemon is there, and answers.
  *
- * A caller that asks for a lease, or attaches for the first time, has nothing yet that could go on
- * meanwhile, and can tell a daemon that hangs from a busy one only by the time it takes. So it
- * waits for the first answer, even a place in the queue, as for a daemon that is away: one that
- * goes on after all answers on the same connection.
+ * A caller that asks for a lease, or attaches for the first time, can tell a hung daemon from a
+ * busy one only by the time it takes. So it waits for the first answer, even a place in the queue,
+ * as long as for a daemon that is away. It keeps the connection, because a daemon that recovers
+ * answers on it.
  */
 #include <errno.h>
 #include <stdio.h>
 
 #include "libclient/lease/lease.h"
 
-void lease_tell_away(const char *path, bool silent, struct lease_wait *wait) {
+void lease_tell_away(const char *path, bool silent, struct wait *wait) {
     char reason[256];
 
     if (wait->told_away || !wait->progress)
         return;
     wait->told_away = true;
     snprintf(reason, sizeof(reason), "the daemon at %s %s first", path,
-             silent ? "hangs, and has to answer" : "is away, and has to come back");
+             silent ? "hangs, and must answer" : "is away, and must come back");
     wait->progress(wait->userdata, 0, reason);
 }
 
-int lease_reach(struct client *client, struct lease_wait *wait, struct allot_error *err) {
+int lease_reach(struct client *client, struct wait *wait, struct allot_error *err) {
     int r = client_connect(client, err);
 
     if (r == -ENOENT || r == -ECONNREFUSED || r == -EAGAIN) {
         /* A daemon that does not even accept connections is there. */
         lease_tell_away(client_path(client), r == -EAGAIN, wait);
-        r = client_reconnect(client, lease_left(wait->away_usec), wait->cancel_fd, err);
+        r = client_reconnect(client, wait_left_usec(wait->away_nsec), wait->fd, err);
     }
     if (r != -ETIMEDOUT)
         return r;
@@ -39,20 +39,20 @@ int lease_reach(struct client *client, struct lease_wait *wait, struct allot_err
     return err ? (err->code = -ENOTCONN) : -ENOTCONN;
 }
 
-int lease_first_answer(struct client *client, enum wire_method method, struct lease_wait *wait,
+int lease_first_answer(struct client *client, enum wire_method method, struct wait *wait,
                        union wire_reply *ret, struct failure *failure, struct allot_error *err) {
-    uint64_t until = MIN(lease_deadline(LEASE_HANGS_USEC), wait->away_usec);
+    uint64_t until = MIN(wait_deadline(LEASE_HANGS_USEC), wait->away_nsec);
 
     for (;;) {
-        int r = client_receive(client, method, MAX(lease_left(until), UINT64_C(1)), wait->cancel_fd,
+        int r = client_receive(client, method, MAX(wait_left_usec(until), UINT64_C(1)), wait->fd,
                                ret, failure, err);
 
         if (r != -ETIMEDOUT || failure->code != FAILURE_NONE)
             return r;
-        if (until >= wait->away_usec)
+        if (until >= wait->away_nsec)
             return client_silent(client_path(client), err);
         lease_tell_away(client_path(client), true, wait);
-        until = wait->away_usec;
+        until = wait->away_nsec;
     }
 }
 

@@ -23,7 +23,7 @@ static uint64_t has_bytes(const struct wire_lease *lease, const char *device) {
     return bytes;
 }
 
-/* Those that have the most, the largest first; returns how many have any. */
+/* Find the leases that hold the most, the largest first; returns how many hold any. */
 static size_t find_most(const struct wire_box *box, uint64_t own, const char *device,
                         const struct wire_lease *most[static NAMED_MAX]) {
     size_t n = 0;

@@ -12,7 +12,7 @@ enum { TIER_GUARD = 3 };
 const struct allot_charger *via_guard_charger(const struct allot_lease *lease) {
     const struct allot_charger *charger;
 
-    /* The guard itself holds by a lease of ours. */
+    /* The guard itself uses liballot for its lease. */
     if (lease->options.tier == TIER_GUARD)
         return NULL;
     charger = dlsym(RTLD_DEFAULT, ALLOT_CHARGER_SYMBOL);
@@ -32,7 +32,7 @@ int via_guard_hold(struct allot_lease *lease, const struct allot_charger *charge
     shares = calloc(n + 1, sizeof(*shares));
     if (!shares) {
         charger->leave(lease->seat);
-        return error_set(err, -ENOMEM, "out of memory for the shares of a lease");
+        return error_set(err, -ENOMEM, "no host memory for the shares of a lease");
     }
     pthread_mutex_lock(&lease->lock);
     free(lease->shares);
@@ -52,11 +52,11 @@ void via_guard_let_go(struct allot_lease *lease) {
 }
 
 int via_guard_call(struct allot_lease *lease, enum wire_method method, const void *parameters,
-                   const struct lease_wait *wait, union wire_reply *ret, struct allot_error *err) {
+                   const struct wait *wait, union wire_reply *ret, struct allot_error *err) {
     const struct wire_shrink *shrink = parameters;
     const struct wire_grow *grow = parameters;
     struct allot_lease_patience patience = ALLOT_LEASE_PATIENCE_INIT;
-    uint64_t left = lease_left(wait->answer_usec);
+    uint64_t left = wait_left_usec(wait->answer_nsec);
 
     if (method == WIRE_METHOD_SHRINK) {
         lease->charger->unreserve(shrink->device, shrink->bytes);
@@ -67,12 +67,12 @@ int via_guard_call(struct allot_lease *lease, enum wire_method method, const voi
             grow->timeout_usec.has ? (uint64_t)grow->timeout_usec.value : UINT64_MAX;
     if (left != UINT64_MAX)
         patience.hangs_usec = MAX(left - MIN(left, patience.timeout_usec), UINT64_C(1));
-    patience.reconnect_usec = MAX(lease_left(wait->away_usec), UINT64_C(1));
+    patience.reconnect_usec = MAX(wait_left_usec(wait->away_nsec), UINT64_C(1));
     patience.progress = wait->progress;
     patience.userdata = wait->userdata;
-    patience.cancel_fd = wait->cancel_fd;
+    patience.cancel_fd = wait->fd;
     patience.go_on = wait->go_on;
-    if (grow->bytes == 0) /* only what is held is asked */
+    if (grow->bytes == 0) /* only asks how much is held */
         return lease->charger->held(grow->device, &ret->grow.held_bytes, err);
     return lease->charger->reserve(grow->device, grow->bytes, &patience, err);
 }

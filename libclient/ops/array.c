@@ -61,7 +61,7 @@ static int broadcast_to_shape(struct opdef_shapes *shapes, struct allot_error *e
     return 0;
 }
 
-/* The shape of x again. */
+/* Give the gradient the shape of x. */
 static int reshape_gradient(struct graph_gradient *gradient, struct allot_error *err) {
     struct build build = gradient_build(gradient, err);
 
@@ -83,7 +83,7 @@ static int broadcast_to_gradient(struct graph_gradient *gradient, struct allot_e
 static int transpose_shape(struct opdef_shapes *shapes, struct allot_error *err) {
     const struct attr *perm = graph_node_attr(shapes->node, "perm");
     const struct shape *x = &shapes->inputs[0];
-    /* Of an open rank the perm is checked all the same: it tells the rank. */
+    /* Check the perm even if the rank is not known: the perm tells it. */
     struct shape out = { .rank = x->rank < 0 && perm->ints.n ? (int)perm->ints.n : x->rank };
     uint32_t seen = 0;
 
@@ -210,7 +210,7 @@ static int concat_shape(struct opdef_shapes *shapes, struct allot_error *err) {
         next.dims[axis] = SHAPE_UNKNOWN;
         if (shape_merge(&all, &all, &next) < 0)
             return shapes_refuse(shapes, err, &shapes->inputs[0], &shapes->inputs[i],
-                                 "they must be the same except along the axis");
+                                 "their shapes must be the same except along the axis");
     }
     if (all.rank >= 0)
         all.dims[axis] = length;
@@ -224,7 +224,7 @@ static int concat_gradient(struct graph_gradient *gradient, struct allot_error *
     struct edge *edges = malloc((n + 1) * sizeof(edges[0])), parts;
 
     if (!edges)
-        return error_set(err, -ENOMEM, "no memory for a gradient");
+        return error_set(err, -ENOMEM, "no host memory for a gradient");
     edges[0] = gradient_dy(gradient);
     memcpy(edges + 1, gradient->node->inputs, n * sizeof(edges[0]));
     parts = build_n(&build, "SplitLike", edges, n + 1,
@@ -259,14 +259,14 @@ static int split_shape(struct opdef_shapes *shapes, struct allot_error *err) {
     return 0;
 }
 
-/* Put together again; zeros for parts that nothing comes back through. */
+/* Put the parts together again, with zeros for a part that has no gradient. */
 static int join(struct graph_gradient *gradient, const char *op, struct allot_error *err) {
     struct build build = gradient_build(gradient, err);
     uint32_t n = gradient->node->n_outputs;
     struct edge *edges = malloc((n ? n : 1) * sizeof(edges[0]));
 
     if (!edges)
-        return error_set(err, -ENOMEM, "no memory for a gradient");
+        return error_set(err, -ENOMEM, "no host memory for a gradient");
     for (uint32_t i = 0; i < n; i++)
         edges[i] = gradient_or_zeros(&build, gradient, i);
     gradient->inputs_grad[0] = build_n(

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Binary: element by element, of tensors that stretch to one shape. The gradient of what was
- * stretched is summed over what the stretch repeated.
+ * Binary: element by element, of tensors that stretch to one shape. The gradient of a stretched
+ * input is summed over the dimensions that the stretch repeated.
  */
 #include "libclient/ops/gradient.h"
 #include "libclient/ops/ops.h"
@@ -46,7 +46,7 @@ static struct edge safe_log(struct build *b, struct edge x, enum dtype dtype) {
     return build_1(b, "Log", tame);
 }
 
-/* dz where `op` holds of x and y (or does not), else 0. */
+/* dz where `op` is true for x and y (or is false), else 0. */
 static struct edge where(struct build *b, const char *op, struct edge x, struct edge y,
                          struct edge dz, bool holds) {
     struct edge zeros = build_1(b, "ZerosLike", dz), mask = build_2(b, op, x, y);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Gradients: what the gradient functions of the ops share.
+ * Gradients: functions that the gradients of all ops share.
  *
- * A gradient has the shape of the input that it belongs to. Where that was stretched, or dimensions
- * are open, ops that take the shape of the input itself bring it back: right whatever the shapes
- * are in the end.
+ * A gradient has the shape of the input that it belongs to. If that input was stretched, or has
+ * open dimensions, ops that take their shape from the input bring the gradient back to it, so that
+ * it is right for any shape.
  */
 #include "libclient/graph/build.h"
 #include "libclient/graph/grad.h"
 
-/* The node's inputs and outputs, and what comes back through output 0. */
+/* The node's inputs and outputs, and the gradient of output 0. */
 static inline struct edge gradient_x(const struct graph_gradient *gradient, size_t i) {
     return gradient->node->inputs[i];
 }
@@ -29,7 +29,7 @@ static inline enum dtype gradient_type(const struct graph_gradient *gradient) {
     return graph_node_attr(gradient->node, "T")->dtype;
 }
 
-/* `value` with the shape of `like`, of which it is a stretched form. */
+/* `value`, a stretched form of `like`, summed back to the shape of `like`. */
 struct edge gradient_unstretch(struct build *build, struct edge value, struct edge like);
 /* value · number */
 struct edge gradient_scale(struct build *build, struct edge value, double number);

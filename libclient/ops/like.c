@@ -81,7 +81,7 @@ static int must_hold(const struct opdef_shapes *shapes, const struct shape *whol
         return 0;
     if (whole->rank != piece->rank || begin->ints.n != (size_t)whole->rank)
         return shapes_refuse(shapes, err, whole, piece,
-                             "both, and begin, must have as many dimensions");
+                             "both, and begin, must have the same number of dimensions");
     for (int d = 0; d < whole->rank; d++) {
         int64_t from = begin->ints.values[d];
 
@@ -122,7 +122,7 @@ static int split_like_shape(struct opdef_shapes *shapes, struct allot_error *err
 
         if (shape_merge(part, &all, like) < 0)
             return shapes_refuse(shapes, err, &shapes->inputs[0], like,
-                                 "the parts must be the same except along the axis");
+                                 "the parts must have the same shape except along the axis");
         if (all.rank < 0 || length < 0 || part->dims[axis] < 0)
             length = SHAPE_UNKNOWN;
         else if (__builtin_add_overflow(length, part->dims[axis], &length))
@@ -186,7 +186,7 @@ static int split_like_gradient(struct graph_gradient *gradient, struct allot_err
     struct edge *edges = malloc((n ? n : 1) * sizeof(edges[0]));
 
     if (!edges)
-        return error_set(err, -ENOMEM, "no memory for a gradient");
+        return error_set(err, -ENOMEM, "no host memory for a gradient");
     for (uint32_t i = 0; i < n; i++)
         edges[i] = gradient_or_zeros(&build, gradient, i);
     gradient->inputs_grad[0] =

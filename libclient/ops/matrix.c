@@ -80,8 +80,8 @@ static struct edge product(struct build *build, bool batch, struct edge a, struc
 }
 
 /*
- * C = op(A)·op(B). Not turned: dA = dC·Bᵀ, dB = Aᵀ·dC; what is turned turns its gradient, which the
- * product does by itself with its factors exchanged.
+ * C = op(A)·op(B). If neither is transposed: dA = dC·Bᵀ, dB = Aᵀ·dC. The gradient of a transposed
+ * factor is transposed, which the product does by itself if its factors are exchanged.
  */
 static int gradient_of(struct graph_gradient *gradient, bool batch, bool turn_a, bool turn_b,
                        struct allot_error *err) {

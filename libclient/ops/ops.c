@@ -9,7 +9,7 @@
 int ops_register_all(struct allot_error *err) {
     static const struct ops_table *const tables[] = {
         &ops_flow,   &ops_variable, &ops_source, &ops_unary, &ops_binary, &ops_matrix,
-        &ops_reduce, &ops_softmax,  &ops_array,  &ops_piece, &ops_like,
+        &ops_reduce, &ops_softmax,  &ops_array,  &ops_piece, &ops_like,   &ops_replica,
     };
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static bool done; /* under `lock` */

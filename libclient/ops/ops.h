@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Ops: the definitions that liballot itself brings, in tables by family (docs/ops.md lists them).
+ * Ops: the definitions of liballot's own ops, in tables by family (docs/ops.md lists them).
  * Signatures, shapes and gradients; the arithmetic is in kernels/.
  */
 #include <stddef.h>
@@ -19,7 +19,7 @@ struct ops_table {
     size_t n;
 };
 extern const struct ops_table ops_flow, ops_variable, ops_source, ops_unary, ops_binary, ops_matrix,
-    ops_reduce, ops_softmax, ops_array, ops_piece, ops_like;
+    ops_reduce, ops_softmax, ops_array, ops_piece, ops_like, ops_replica;
 #define OPS_TABLE(rows)                                                                            \
     { rows, sizeof(rows) / sizeof((rows)[0]) }
 

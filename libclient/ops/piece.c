@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Piece: a part of a tensor by place, step or index, or several times the same; and the way back.
+/* Piece: ops that take parts of a tensor by position, step or index, or repeat it, and their
+ * gradients.
  */
 #include "libclient/graph/piece.h"
 
@@ -100,7 +101,7 @@ static int strided(const struct opdef_shapes *shapes, const struct shape *x, str
         *ret = shape_unknown();
         return 0;
     }
-    /* So long that no end is cut off, for the rest of what is checked. */
+    /* Long enough that no end is cut off, for the checks that follow. */
     for (int d = 0; d < x->rank; d++)
         if (guess.dims[d] < 0)
             guess.dims[d] = INT64_C(1) << 40;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reduce: many elements to one, along some axes or all. The gradient goes back to where the
- * elements came from by BroadcastLike, which knows the axes that were dropped: right for any rank.
+ * Reduce: many elements to one, along some axes or all. The gradient is stretched back over the
+ * elements by BroadcastLike, which knows the axes that were dropped, so it is right for any rank.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -40,7 +40,8 @@ static int reduce_shape(struct opdef_shapes *shapes, struct allot_error *err) {
     return 0;
 }
 
-/* The gradient of a product has the shape of x, as directions have; that of the product is checked.
+/* The shape function of ProdGrad: the output and all directions have the shape of x; the gradient
+ * that comes in must have the shape of the product.
  */
 static int prod_grad_shape(struct opdef_shapes *shapes, struct allot_error *err) {
     struct shape reduced = shape_unknown(), merged;
@@ -54,7 +55,7 @@ static int prod_grad_shape(struct opdef_shapes *shapes, struct allot_error *err)
         return r;
     if (shape_merge(&merged, &reduced, &shapes->inputs[0]) < 0)
         return shapes_refuse(shapes, err, &reduced, &shapes->inputs[0],
-                             "the product and its gradient must have one shape");
+                             "the product and its gradient must have the same shape");
     return shapes_merge(shapes, 1, shapes->n_inputs, &shapes->outputs[0], err);
 }
 
@@ -69,7 +70,7 @@ static int arg_shape(struct opdef_shapes *shapes, struct allot_error *err) {
     if (r < 0)
         return r;
     if (x->dims[axis] == 0)
-        return shapes_refuse_one(shapes, err, x, "there is none along axis %d", axis);
+        return shapes_refuse_one(shapes, err, x, "axis %d is empty", axis);
     for (int d = 0; d < x->rank; d++)
         if (d != axis)
             out.dims[out.rank++] = x->dims[d];
@@ -87,7 +88,7 @@ static int bias_add_grad_shape(struct opdef_shapes *shapes, struct allot_error *
     return 0;
 }
 
-/* What has the shape of the output, stretched back to that of the input. */
+/* Stretch a value of the output's shape back to the shape of the input. */
 static struct edge back(struct build *build, const struct graph_gradient *gradient,
                         struct edge value) {
     bool keep = node_bool(gradient->node, "keep_dims");
@@ -103,7 +104,7 @@ static int sum_gradient(struct graph_gradient *gradient, struct allot_error *err
     return build.r;
 }
 
-/* A share for each: divided before it is stretched, when there is less to divide. */
+/* Each element's share: divide before stretching, when there are fewer elements to divide. */
 static int mean_gradient(struct graph_gradient *gradient, struct allot_error *err) {
     struct build build = gradient_build(gradient, err), *b = &build;
     struct edge x = gradient_x(gradient, 0), y = gradient_y(gradient, 0), n;
@@ -131,7 +132,7 @@ static int prod_gradient(struct graph_gradient *gradient, struct allot_error *er
     return build.r;
 }
 
-/* One more direction: that in which `direction` goes, in place of number `instead`. */
+/* Replace direction number `instead` by `direction`. */
 static struct edge prod_along(struct build *build, const struct graph_gradient *gradient,
                               struct edge *inputs, uint32_t instead, struct edge direction) {
     uint32_t n = gradient->node->n_inputs;
@@ -145,9 +146,9 @@ static struct edge prod_along(struct build *build, const struct graph_gradient *
 }
 
 /*
- * ProdGrad is what a product changes by with each element, and in all directions besides; that is
- * the same whichever of these is taken first. So what comes back is one direction more for x, and
- * stands in for a direction.
+ * ProdGrad is the derivative of a product with respect to each element and along all given
+ * directions; the order of these does not matter. So the gradient for x has one direction more, and
+ * the gradient for a direction puts the incoming gradient in its place.
  */
 static int prod_grad_gradient(struct graph_gradient *gradient, struct allot_error *err) {
     struct build build = gradient_build(gradient, err), *b = &build;
@@ -156,7 +157,7 @@ static int prod_grad_gradient(struct graph_gradient *gradient, struct allot_erro
     struct edge dy = gradient_dy(gradient);
 
     if (!inputs)
-        return error_set(err, -ENOMEM, "no memory for a gradient");
+        return error_set(err, -ENOMEM, "no host memory for a gradient");
     if (gradient->wanted[0]) {
         struct edge of_one =
             prod_along(b, gradient, inputs, 0, build_1(b, "OnesLike", gradient_x(gradient, 0)));

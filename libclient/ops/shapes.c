@@ -85,7 +85,7 @@ int shapes_merge(const struct opdef_shapes *shapes, size_t from, size_t to, stru
     for (size_t i = from; i < to; i++)
         if (shape_merge(&merged, &merged, &shapes->inputs[i]) < 0)
             return shapes_refuse(shapes, err, &merged, &shapes->inputs[i],
-                                 "the inputs must have one shape");
+                                 "the inputs must have the same shape");
     *ret = merged;
     return 0;
 }

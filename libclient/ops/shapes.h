@@ -22,7 +22,7 @@ int shapes_axis(const struct opdef_shapes *shapes, const struct shape *shape, in
 int shapes_axes(const struct opdef_shapes *shapes, const struct shape *shape, uint32_t *ret,
                 struct allot_error *err);
 
-/* Input `i` as a shape: all that is known of the numbers in it. -1 is open. */
+/* The shape that the numbers of input `i` describe, as far as they are known; -1 is open. */
 int shapes_input(const struct opdef_shapes *shapes, size_t i, struct shape *ret,
                  struct allot_error *err);
 /* Inputs `from` … merged into one shape. */

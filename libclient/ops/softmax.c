@@ -29,7 +29,7 @@ static int entropy_shape(struct opdef_shapes *shapes, struct allot_error *err) {
 
     if (shape_merge(&logits, &shapes->inputs[0], &shapes->inputs[1]) < 0)
         return shapes_refuse(shapes, err, &shapes->inputs[0], &shapes->inputs[1],
-                             "logits and labels must have one shape");
+                             "logits and labels must have the same shape");
     if (logits.rank == 0)
         return shapes_refuse(shapes, err, &shapes->inputs[0], &shapes->inputs[1],
                              "a single number has no classes");
@@ -72,7 +72,7 @@ static struct edge sum_last(struct build *build, struct edge value) {
                       { "keep_dims", attr_bool(true) });
 }
 
-/* s·(g − Σ g·s): what g is to the logits behind their softmax s. */
+/* s·(g − Σ g·s): the gradient of the logits, given the gradient g of their softmax s. */
 static struct edge through(struct build *b, struct edge g, struct edge s) {
     return build_2(b, "Mul", s, build_2(b, "Sub", g, sum_last(b, build_2(b, "Mul", g, s))));
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Variable: ops on what outlives a step. The gradient of a read goes on to the handle, where those
- * of all reads are added up.
+ * Variable: ops on values that outlive a step. The gradient of a read goes to the handle, which
+ * adds up those of all reads.
  */
 #include <errno.h>
 
@@ -12,7 +12,7 @@
 
 #define WRITES (OPDEF_STATEFUL | OPDEF_SIDE_EFFECT)
 
-/* Its memory lasts from run to run: there is no run that could tell how much it is. */
+/* A variable's memory lasts from run to run, so its size cannot depend on what a run computes. */
 static int variable_shape(struct opdef_shapes *shapes, struct allot_error *err) {
     const struct shape *shape = &graph_node_attr(shapes->node, "shape")->shape;
 
@@ -25,13 +25,13 @@ static int variable_shape(struct opdef_shapes *shapes, struct allot_error *err) 
     return 0;
 }
 
-/* What is put into a variable: input `at` has the shape of input 0. */
+/* A value for a variable: input `at` must have the shape of input 0. */
 static int fits(struct opdef_shapes *shapes, size_t at, struct allot_error *err) {
     struct shape merged;
 
     if (shape_merge(&merged, &shapes->inputs[0], &shapes->inputs[at]) < 0)
         return shapes_refuse(shapes, err, &shapes->inputs[0], &shapes->inputs[at],
-                             "the variable and the value must have one shape");
+                             "the variable and the value must have the same shape");
     return 0;
 }
 
@@ -53,19 +53,18 @@ static int descent_shape(struct opdef_shapes *shapes, struct allot_error *err) {
     return apply_shape(shapes, 1, 2, err);
 }
 
-/* What is remembered, and the numbers, are of the variable's type, or of f32 for one of 16 bits:
- * there 0.999 would be 1 and 1e-8 nothing. */
+/* An optimizer's state and parameters have the variable's type, or f32 for a 16-bit variable: in 16
+ * bits 0.999 would be 1 and 1e-8 would be 0. */
 static int remembered_type(struct opdef_shapes *shapes, struct allot_error *err) {
     enum dtype own = graph_node_attr(shapes->node, "T")->dtype,
                kept = graph_node_attr(shapes->node, "S")->dtype;
 
     return kept == own || (kept == DTYPE_F32 && dtype_bytes(own) == 2)
                ? 0
-               : error_set(
-                     err, -EINVAL,
-                     "op %s of a variable of type %s keeps its state in that, or f32 for 16 bits, "
-                     "not %s",
-                     shapes->node->op->name, dtype_name(own), dtype_name(kept));
+               : error_set(err, -EINVAL,
+                           "op %s on a variable of type %s must keep its state in the same type "
+                           "(or in f32 for 16-bit types), not in %s",
+                           shapes->node->op->name, dtype_name(own), dtype_name(kept));
 }
 
 static int momentum_shape(struct opdef_shapes *shapes, struct allot_error *err) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Group: union-find over the nodes. Groups with equal specs and type lists share them; they are
- * only ever replaced, never changed: a group without requests costs three pointers.
+ * Group: union-find over the nodes. Groups with equal specs and type lists share them. They are
+ * replaced, never changed, so a group without requests costs only three pointers.
  */
 #include "libclient/place/group.h"
 
@@ -97,7 +97,7 @@ static bool has_priorities(const struct group_types *types) {
     return false;
 }
 
-/* Those of `a` that `b` has too, in the order and with the priorities of `a`. */
+/* The types of `a` that `b` has too, in the order and with the priorities of `a`. */
 static void intersect(const struct group_types *a, const struct group_types *b,
                       struct group_types *ret) {
     ret->n = 0;
@@ -140,7 +140,8 @@ static void merge_types(const struct group_types *a, const struct group_types *b
     qsort(ret->types, ret->n, sizeof(ret->types[0]), by_preference);
 }
 
-/* The union of two specs, either of which may be NULL; what they disagree about. */
+/* Unite two specs, either of which may be NULL. Returns NULL, or the name of the part on which they
+ * disagree. */
 static const char *unite(struct group_set *groups, const struct spec *a, const struct spec *b,
                          bool soft, const struct spec **ret, bool *ret_no_memory) {
     struct spec merged;

@@ -23,7 +23,8 @@ void live_bytes_done(struct live_bytes *live) {
     *live = (struct live_bytes){ 0 };
 }
 
-/* The first buffer that `job` makes overwrites one that no other job needs any more, if it may. */
+/* If allowed, the first buffer that `job` makes overwrites a buffer that no other job still needs.
+ */
 static void inherit(struct live_bytes *live, uint32_t job) {
     const struct order_lists *over = &live->problem->over;
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Order: each way of choosing is a walk over the jobs whose needs are met. The walks cost O(n log
- * n) at most, so that the orders of a large graph are found in milliseconds; the best is kept.
+ * Order: each strategy is a walk over the jobs whose inputs are ready. The walks cost O(n log n) at
+ * most, so that the orders of a large graph are found in milliseconds; the best is kept.
  *
- * Greedy: a heap of ready jobs by what memory they take less what they free. What a job frees
- * changes when it becomes the last user of a buffer; it is then put into the heap once more, with
- * the better number, and the worse entry is passed over when it comes up.
+ * Greedy: a heap of ready jobs, ordered by the memory they take minus the memory they free. A job
+ * frees more once it becomes the last user of a buffer: the walk then adds it to the heap again
+ * with the better number, and skips the old entry when it comes up.
  *
  * Depth first: each job's need is estimated as if its inputs were made by trees (Sethi and Ullman's
  * register rule): the branch with the largest need beyond its result goes first. Jobs come out in
@@ -64,16 +64,16 @@ int order_ready(const struct order_problem *problem, uint32_t *ret_sequence) {
     return 0;
 }
 
-struct greedy {
+struct order_greedy {
     const struct order_problem *problem;
     struct heap heap; /* key: bytes that a job takes, less those it frees */
     uint32_t *waits;  /* by job */
     uint32_t *left;   /* by buffer: users to come */
-    uint64_t *xored;  /* by buffer: users to come, xored: with one left, it is that one */
+    uint64_t *xored;  /* by buffer: the xor of all users to come: when one is left, this is it */
     bool *is_done;
 };
 
-static void greedy_offer(struct greedy *greedy, uint32_t job) {
+static void greedy_offer(struct order_greedy *greedy, uint32_t job) {
     const struct order_problem *problem = greedy->problem;
     struct heap_entry entry = { 0, job };
 
@@ -85,7 +85,7 @@ static void greedy_offer(struct greedy *greedy, uint32_t job) {
     heap_push(&greedy->heap, entry);
 }
 
-static void greedy_do(struct greedy *greedy, uint32_t job) {
+static void greedy_do(struct order_greedy *greedy, uint32_t job) {
     const struct order_problem *problem = greedy->problem;
 
     greedy->is_done[job] = true;
@@ -107,7 +107,8 @@ static void greedy_do(struct greedy *greedy, uint32_t job) {
 
 static int order_greedy(const struct order_problem *problem, uint32_t *ret_sequence) {
     uint32_t n_uses = problem->uses.first[problem->n_jobs], n = 0;
-    /* Each job is offered once when it is ready, and once more per buffer it is the last user of.
+    /* The heap gets each job once when it is ready, and once more for each buffer of which it
+     * becomes the last user.
      */
     cleanup(freep) struct heap_entry *entries =
         malloc((problem->n_jobs + n_uses + 1) * sizeof(*entries));
@@ -115,7 +116,7 @@ static int order_greedy(const struct order_problem *problem, uint32_t *ret_seque
     cleanup(freep) uint32_t *left = malloc((problem->n_buffers + 1) * sizeof(*left));
     cleanup(freep) uint64_t *xored = calloc(problem->n_buffers + 1, sizeof(*xored));
     cleanup(freep) bool *is_done = calloc(problem->n_jobs + 1, sizeof(*is_done));
-    struct greedy greedy = { problem, { entries, 0 }, waits, left, xored, is_done };
+    struct order_greedy greedy = { problem, { entries, 0 }, waits, left, xored, is_done };
 
     if (!entries || !waits || !left || !xored || !is_done)
         return -ENOMEM;
@@ -149,8 +150,8 @@ uint64_t order_made_bytes(const struct order_problem *problem, uint32_t job) {
     return bytes;
 }
 
-/* Those that `job` needs, hungriest first: insertion sort, as there are few. Of very many the order
- * is left as it is. */
+/* Sort the jobs that `job` needs, the largest need first. Insertion sort, because they are few; a
+ * very long list stays unsorted. */
 static uint32_t hungry_first(const struct order_problem *problem, const uint64_t *need,
                              const uint64_t *made, uint32_t job, uint32_t *ret) {
     const uint32_t *before = &problem->before.items[problem->before.first[job]];

@@ -23,11 +23,11 @@ struct order_problem {
     struct order_lists after;  /* job → the same edges the other way */
     struct order_lists makes;  /* job → buffers */
     struct order_lists uses;   /* job → buffers, each once */
-    struct order_lists over; /* job → of those, buffers that the first one it makes may overwrite,
-                                if no other job needs them any more; `first` NULL: none */
-    const uint64_t *bytes;   /* of each buffer; freed after its last user, or at once */
-    const uint32_t *n_users; /* of each buffer: jobs that list it in `uses` */
-    const atomic_bool *halt; /* set: -ECANCELED, from all that is asked; NULL: never */
+    struct order_lists over;   /* job → those of the buffers it reads that its first output may
+                                  overwrite, if no other job still needs them; `first` NULL: none */
+    const uint64_t *bytes;     /* of each buffer; freed after its last user, or at once */
+    const uint32_t *n_users;   /* of each buffer: jobs that list it in `uses` */
+    const atomic_bool *halt;   /* set: every call returns -ECANCELED; NULL: never */
 };
 
 /* The bytes that the job makes. */

@@ -36,7 +36,7 @@ enum placer_code place_fail(struct place_state *state, enum placer_code code, ui
 /* PLACER_CANCELLED: `problem->halt` is set. */
 enum placer_code place_check(struct place_state *state);
 
-/* Whether a text of the problem says anything. */
+/* Whether a text of the problem is given. */
 static inline bool place_given(const char *text) {
     return text && *text;
 }
@@ -49,6 +49,9 @@ struct place_listing {
 void place_list(struct place_listing *list, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 const char *place_list_devices(const struct place_state *state, struct place_listing *list);
+
+/* Where the groups may go. */
+enum placer_code place_choices(struct place_state *state, struct placer_choice *ret);
 
 /* Where groups go: the passes over the nodes, once the groups are made. */
 enum placer_code place_all(struct place_state *state);

@@ -13,7 +13,7 @@
 
 #include "libclient/core/spec.h"
 
-/* What flows through an input or output: whether its ends must share a device. */
+/* What flows along an edge; it decides whether both ends must share a device. */
 enum placer_flow {
     PLACER_VALUE,
     PLACER_REF,      /* a variable by reference */
@@ -57,7 +57,7 @@ struct placer_problem {
     size_t n_ops;
     const struct placer_node *nodes; /* in graph order */
     size_t n_nodes;
-    bool soft; /* type and number may be replaced where they cannot be met, never job or task */
+    bool soft; /* type and number may be replaced if no device has them, but never job or task */
     const char *local_device; /* full name; NULL: none */
     const atomic_bool *halt;  /* set: PLACER_CANCELLED; NULL: never */
 };
@@ -92,9 +92,24 @@ struct placer_error {
     char text[1024]; /* what is too long ends with "…" */
 };
 
+/* What a node may do, by the rules of the simple placer, before any device is chosen. */
+struct placer_choice {
+    uint32_t group;   /* a node's number, the same for all that must share a device */
+    uint64_t devices; /* bit mask over problem.devices, the same for the whole group; not 0 */
+    bool is_soft;     /* the user's request cannot be met, and soft placement drops it */
+};
+
+#define PLACER_CHOICES_DEVICES_MAX 64
+
+/* Where every node may go, in ret_choices[i]. At most PLACER_CHOICES_DEVICES_MAX devices. Errors
+ * are those of placer_simple(). */
+enum placer_code placer_choices(const struct placer_problem *problem,
+                                struct placer_choice *ret_choices, struct placer_error *error);
+
 /*
- * Place every node: ret_devices[i] is an index of problem.devices, ret_reasons[i] (NULL: not
- * wanted) says why. What is returned is error->code too; then nothing was written.
+ * Place every node: ret_devices[i] is an index into problem.devices, ret_reasons[i] (NULL: not
+ * wanted) says why. An error is returned and also set in error->code; the arrays are then
+ * untouched.
  */
 enum placer_code placer_simple(const struct placer_problem *problem, uint32_t *ret_devices,
                                enum placer_reason *ret_reasons, struct placer_error *error);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Settle: where groups go. A group goes where the first of its nodes goes, to the best device that
- * matches what the group is asked for and has kernels for all of it.
+ * Settle: where groups go. A group goes where the first of its nodes goes: to the best device that
+ * matches the group's requests and has kernels for all of its nodes.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,9 +9,9 @@
 #include "base/cleanup.h"
 #include "libclient/place/place.h"
 
-/* Of consumers_at. */
-#define NOBODY  (UINT32_MAX - 1)
-#define SEVERAL (UINT32_MAX - 2)
+/* consumers_at of a generator without consumers, or with consumers on several devices. */
+#define NO_CONSUMER (UINT32_MAX - 1)
+#define SEVERAL     (UINT32_MAX - 2)
 
 static const char *text_of(const char *text) {
     return text ? text : "";
@@ -68,9 +68,9 @@ static void open_device(struct spec *spec) {
 }
 
 /*
- * The spec that the group's device must match: what it is asked for. Where no device has that and
- * placement is soft, type and number are dropped: first the user's, then those of a resource that
- * cannot move but may be made elsewhere, never those of an earlier placement.
+ * The spec that the group's device must match: the group's requests. If no device matches and
+ * placement is soft, drop type and number: first those of the user, then those of a resource that
+ * cannot move but may be created elsewhere; never those of an earlier placement.
  */
 static uint32_t choose(const struct place_state *state, const struct group *group,
                        struct spec *ret_wanted, bool *ret_soft) {
@@ -162,7 +162,7 @@ static enum placer_code cannot_place(struct place_state *state, uint32_t i) {
                       node->name, text_of(node->requested), wanted_text);
 }
 
-/* From now on the group is there and nowhere else. */
+/* Record the device of a group, for good. */
 static void settle(struct place_state *state, uint32_t i, uint32_t device,
                    enum placer_reason reason) {
     struct group *group = group_set_of(&state->groups, i);
@@ -222,11 +222,36 @@ static enum placer_code place(struct place_state *state, uint32_t i, uint32_t pr
     return PLACER_OK;
 }
 
+enum placer_code place_choices(struct place_state *state, struct placer_choice *ret) {
+    const struct placer_problem *problem = state->problem;
+
+    for (uint32_t i = 0; i < problem->n_nodes; i++)
+        ret[i] = (struct placer_choice){ .group = group_set_root(&state->groups, i) };
+    for (uint32_t i = 0; i < problem->n_nodes; i++) {
+        const struct group *group = group_set_of(&state->groups, i);
+        struct placer_choice *root = &ret[ret[i].group];
+        enum placer_code code = place_check(state);
+        struct spec wanted;
+
+        if (code != PLACER_OK)
+            return code;
+        if (root->devices == 0) {
+            if (choose(state, group, &wanted, &root->is_soft) == UINT32_MAX)
+                return cannot_place(state, i);
+            for (uint32_t d = 0; d < problem->n_devices; d++)
+                if (is_candidate(state, group, &wanted, d))
+                    root->devices |= UINT64_C(1) << d;
+        }
+        ret[i] = (struct placer_choice){ ret[i].group, root->devices, root->is_soft };
+    }
+    return PLACER_OK;
+}
+
 static bool is_generator(const struct placer_op *op) {
     return op->n_inputs == 0 && op->n_outputs == 1 && op->outputs[0] != PLACER_REF;
 }
 
-/* A group goes where its assigned node is, which must be possible for all of it. */
+/* A group goes where its assigned node is; that device must suit all of its nodes. */
 static enum placer_code pass_assigned(struct place_state *state, uint32_t i) {
     struct group *group = group_set_of(&state->groups, i);
     uint32_t device = 0;
@@ -263,14 +288,14 @@ enum placer_code place_all(struct place_state *state) {
         return code;
 
     for (uint32_t i = 0; i < problem->n_nodes; i++)
-        state->consumers_at[i] = NOBODY;
+        state->consumers_at[i] = NO_CONSUMER;
     for (uint32_t i = 0; i < problem->n_nodes; i++) {
         const struct placer_op *op = &problem->ops[problem->nodes[i].op];
 
         for (size_t input = 0; input < op->n_inputs; input++) {
             uint32_t *at = &state->consumers_at[problem->nodes[i].inputs[input].node];
 
-            *at = *at == NOBODY || *at == state->placed[i] ? state->placed[i] : SEVERAL;
+            *at = *at == NO_CONSUMER || *at == state->placed[i] ? state->placed[i] : SEVERAL;
         }
     }
     for (uint32_t i = 0; i < problem->n_nodes && code == PLACER_OK; i++) {

@@ -2,13 +2,13 @@
 /*
  * Simple: TensorFlow's placer.
  *
- * Nodes that must or want to share a device are gathered in groups (group.h): first those that an
- * edge with a reference or a resource binds, which is law, then those that ask to be colocated,
- * which is a wish where placement is soft. Then nodes are placed in graph order: a group goes where
- * the first of its nodes goes, to the best device that matches what the group is asked for and has
- * kernels for all of it. Two heuristics save copies: a node that reads only the shape of its input
- * stays with it, and a source of values waits until its consumers are placed and follows them if
- * they are on one device.
+ * It gathers nodes that must or want to share a device in groups (group.h): first those joined by
+ * an edge with a reference or a resource, which always binds; then those that ask to be colocated,
+ * which soft placement may ignore. Then it places nodes in graph order: a group goes where the
+ * first of its nodes goes, to the best device that matches the group's requests and has kernels for
+ * all of its nodes. Two heuristics save copies: a node that reads only the shape of its input stays
+ * with it, and a source of values waits until its consumers are placed and follows them if they are
+ * on one device.
  */
 #include "libclient/place/placer.h"
 
@@ -236,7 +236,7 @@ static enum placer_code begin_node(struct place_state *state, uint32_t i) {
     return PLACER_OK;
 }
 
-/* ---- Steps 2 to 4: who shares a device ------------------------------------------------------- */
+/* ---- Steps 2 to 4: nodes that share a device ------------------------------------------------ */
 
 static enum placer_code incompatible_edge(struct place_state *state, uint32_t node,
                                           uint32_t producer, const char *strength,
@@ -332,7 +332,7 @@ static bool names_compiler_type(const struct spec *spec) {
     return spec && spec->has_type && is_compiler_type(spec->type);
 }
 
-/* Devices of a compiler are only used where they are asked for. */
+/* A compiler's devices are used only on request. */
 static enum placer_code drop_compiler_types(struct place_state *state) {
     const struct placer_problem *problem = state->problem;
     const struct group_types *before = NULL, *after = NULL;
@@ -398,7 +398,8 @@ static enum placer_code begin_devices(struct place_state *state) {
     return PLACER_OK;
 }
 
-static enum placer_code solve(struct place_state *state) {
+/* Form the groups, and see what each wants. */
+static enum placer_code form_groups(struct place_state *state) {
     const struct placer_problem *problem = state->problem;
     enum placer_code code;
 
@@ -411,45 +412,69 @@ static enum placer_code solve(struct place_state *state) {
             code = begin_node(state, i);
     if (code == PLACER_OK)
         code = gather(state);
+    return code == PLACER_OK ? drop_compiler_types(state) : code;
+}
+
+static enum placer_code state_init(struct place_state *state, const struct placer_problem *problem,
+                                   struct placer_error *error) {
+    size_t n = MAX(problem->n_nodes, (size_t)1), n_ops = MAX(problem->n_ops, (size_t)1);
+
+    *error = (struct placer_error){ PLACER_OK, UINT32_MAX, "" };
+    *state = (struct place_state){ .problem = problem, .error = error };
+    state->devices = calloc(MAX(problem->n_devices, (size_t)1), sizeof(*state->devices));
+    state->op_types = calloc(n_ops, sizeof(*state->op_types));
+    state->op_choice = malloc(n_ops * sizeof(*state->op_choice));
+    state->placed = malloc(n * sizeof(*state->placed));
+    state->reasons = calloc(n, sizeof(*state->reasons));
+    state->consumers_at = malloc(n * sizeof(*state->consumers_at));
+    if (!state->devices || !state->op_types || !state->op_choice || !state->placed ||
+        !state->reasons || !state->consumers_at ||
+        group_set_init(&state->groups, (uint32_t)problem->n_nodes) < 0)
+        return no_memory(state);
+    for (size_t i = 0; i < problem->n_ops; i++)
+        state->op_choice[i] = UINT32_MAX;
+    for (size_t i = 0; i < problem->n_nodes; i++)
+        state->placed[i] = UINT32_MAX;
+    return PLACER_OK;
+}
+
+static void state_done(struct place_state *state) {
+    group_set_done(&state->groups);
+    free(state->consumers_at);
+    free(state->reasons);
+    free(state->placed);
+    free(state->op_choice);
+    free(state->op_types);
+    free(state->devices);
+}
+
+enum placer_code placer_choices(const struct placer_problem *problem,
+                                struct placer_choice *ret_choices, struct placer_error *error) {
+    cleanup(state_done) struct place_state state;
+    enum placer_code code = state_init(&state, problem, error);
+
+    if (code == PLACER_OK && problem->n_devices > PLACER_CHOICES_DEVICES_MAX)
+        code = place_fail(&state, PLACER_FAILED_PRECONDITION, UINT32_MAX,
+                          "%zu devices are more than the %d that this placer can use",
+                          problem->n_devices, PLACER_CHOICES_DEVICES_MAX);
     if (code == PLACER_OK)
-        code = drop_compiler_types(state);
-    return code == PLACER_OK ? place_all(state) : code;
+        code = form_groups(&state);
+    return code == PLACER_OK ? place_choices(&state, ret_choices) : code;
 }
 
 enum placer_code placer_simple(const struct placer_problem *problem, uint32_t *ret_devices,
                                enum placer_reason *ret_reasons, struct placer_error *error) {
-    struct place_state state = { .problem = problem, .error = error };
-    size_t n = MAX(problem->n_nodes, (size_t)1);
-    enum placer_code code;
+    cleanup(state_done) struct place_state state;
+    enum placer_code code = state_init(&state, problem, error);
 
-    *error = (struct placer_error){ PLACER_OK, UINT32_MAX, "" };
-    state.devices = calloc(MAX(problem->n_devices, (size_t)1), sizeof(*state.devices));
-    state.op_types = calloc(MAX(problem->n_ops, (size_t)1), sizeof(*state.op_types));
-    state.op_choice = malloc(MAX(problem->n_ops, (size_t)1) * sizeof(*state.op_choice));
-    state.placed = malloc(n * sizeof(*state.placed));
-    state.reasons = calloc(n, sizeof(*state.reasons));
-    state.consumers_at = malloc(n * sizeof(*state.consumers_at));
-    if (!state.devices || !state.op_types || !state.op_choice || !state.placed || !state.reasons ||
-        !state.consumers_at || group_set_init(&state.groups, (uint32_t)problem->n_nodes) < 0) {
-        code = no_memory(&state);
-    } else {
-        for (size_t i = 0; i < problem->n_ops; i++)
-            state.op_choice[i] = UINT32_MAX;
-        for (size_t i = 0; i < problem->n_nodes; i++)
-            state.placed[i] = UINT32_MAX;
-        code = solve(&state);
-    }
+    if (code == PLACER_OK)
+        code = form_groups(&state);
+    if (code == PLACER_OK)
+        code = place_all(&state);
     if (code == PLACER_OK) {
         memcpy(ret_devices, state.placed, problem->n_nodes * sizeof(*ret_devices));
         if (ret_reasons)
             memcpy(ret_reasons, state.reasons, problem->n_nodes * sizeof(*ret_reasons));
     }
-    group_set_done(&state.groups);
-    free(state.consumers_at);
-    free(state.reasons);
-    free(state.placed);
-    free(state.op_choice);
-    free(state.op_types);
-    free(state.devices);
     return code;
 }

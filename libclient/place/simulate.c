@@ -5,12 +5,12 @@
  * Under a limit the simulation must always be able to finish. Run one after the other, the jobs
  * need a known number of bytes at each place of the sequence, never more than the limit:
  *
- *     bytes     ▁▃▅▇▅▃▁▁▃▅▃▁        the head is the first that has not ended; all before it have.
- *     place       h    j            A job j behind it may begin early if the bytes that it makes
- *                                   fit on top of every place from the head up to its own.
+ *     bytes     ▁▃▅▇▅▃▁▁▃▅▃▁        the head h is the first job that has not ended; all jobs
+ *     place       h    j            before it have ended
  *
- * Those bytes are then added to these places. So the live bytes are never more than those recorded
- * at the head, and the head itself may always begin: no job that began early can keep it waiting.
+ * A later job j may begin early if its bytes fit on top of every place from the head up to its own.
+ * Those bytes are then added to these places. So the live bytes never exceed those recorded at the
+ * head, and the head itself may always begin: no job that began early can keep it waiting.
  */
 #include "libclient/place/simulate.h"
 
@@ -27,8 +27,9 @@
 /* How many ready jobs to look at for one that fits. */
 enum { TRIES = 8 };
 
-/* Bytes by place; the most of any range, and the same added to all places before one, in O(log n):
- * a tree whose leaves are the places, each node the most below it. */
+/* Bytes by place: a tree whose leaves are the places and whose nodes hold the maximum below them.
+ * In O(log n) it finds the maximum of a range, or adds a number to all places before a given one.
+ */
 struct peaks {
     uint64_t *most;  /* by node, without what was added above it */
     uint64_t *added; /* by node: to all below it */
@@ -54,7 +55,7 @@ static int peaks_init(struct peaks *peaks, const uint64_t *bytes, uint32_t n) {
     return 0;
 }
 
-/* To all places before `end`. */
+/* Add a number to all places before `end`. */
 static void peaks_add(struct peaks *peaks, uint32_t end, uint64_t bytes) {
     for (uint32_t i = end + peaks->n; i > 1; i /= 2) {
         if (i % 2) { /* what is left of it lies before `end` as a whole */
@@ -66,7 +67,7 @@ static void peaks_add(struct peaks *peaks, uint32_t end, uint64_t bytes) {
     }
 }
 
-/* Of the places from `begin` to before `end`, both inside. */
+/* The maximum of the places from `begin` to before `end`; both are valid places. */
 static uint64_t peaks_max(const struct peaks *peaks, uint32_t begin, uint32_t end) {
     uint32_t from = begin + peaks->n, to = end - 1 + peaks->n;
     uint64_t left = peaks->most[from], right = peaks->most[to];
@@ -91,7 +92,7 @@ static uint64_t peaks_max(const struct peaks *peaks, uint32_t begin, uint32_t en
     return left;
 }
 
-/* A job that goes on. */
+/* A running job. */
 struct running {
     uint32_t job, lanes;
     uint64_t left; /* nanoseconds of one lane */
@@ -254,7 +255,7 @@ static void pass_time(struct simulation *simulation) {
     simulation->n_running = n;
 }
 
-/* Free lanes go first to running jobs that can use more. */
+/* Running jobs that can use more lanes get free ones first. */
 static void widen(struct simulation *simulation) {
     for (uint32_t i = 0; i < simulation->n_running; i++) {
         struct running *running = &simulation->running[i];

@@ -35,9 +35,9 @@ struct simulate_result {
 int simulate_ready(const struct simulate_problem *problem, struct simulate_result *ret);
 
 /*
- * Never more than `most_bytes` at once; that is at least what running the jobs one by one in
- * `sequence` needs. Of the jobs that may begin, the first by `sequence` does; a job that begins
- * early leaves the bytes that all jobs before it will need. -ENOMEM.
+ * Use at most `most_bytes` at once; this must be at least what the jobs need when run one by one in
+ * `sequence`. Of the jobs that may begin, the first in `sequence` begins; a job that begins early
+ * leaves enough bytes for all jobs before it. -ENOMEM.
  */
 int simulate_within(const struct simulate_problem *problem, const uint32_t *sequence,
                     uint64_t most_bytes, struct simulate_result *ret);

@@ -152,8 +152,8 @@ static int check_procs(const struct box *box, struct allot_error *err) {
     return 0;
 }
 
-/* What must hold at every instant, also without the lock: nothing that is read as an index or a
- * text leads outside. */
+/* Check what must be true at every instant, even without the lock: no index or text in the box may
+ * lead outside of it. */
 static int check_structure(const struct box *box, struct allot_error *err) {
     const struct box_file *file = box->file;
     int r;
@@ -195,11 +195,11 @@ static int examine(const struct box_file *file, const char *path, struct allot_e
                          path, file->version, BOX_VERSION);
     if (file->n_gpus < 1 || file->n_gpus > BOX_MAX_GPUS ||
         box_identity_sum(file) != file->identity_sum)
-        return error_set(err, -EPROTO, "%s is damaged: remove it and create the box anew", path);
+        return error_set(err, -EPROTO, "%s is damaged: remove it and create the box again", path);
     lock_init(&fresh);
     if (lock_kind(&file->lock) != lock_kind(&fresh))
         return error_set(err, -EPROTO,
-                         "%s is damaged (its lock): remove it and create the box anew", path);
+                         "%s is damaged (its lock): remove it and create the box again", path);
     return check_structure(&(struct box){ .file = (struct box_file *)file, .n_gpus = file->n_gpus },
                            err);
 }
@@ -274,6 +274,7 @@ static struct kept_box *find_kept(dev_t device, ino_t inode) {
 static int open_locked(struct box **ret, const char *path, struct allot_error *err) {
     cleanup(freep) struct kept_box *kept = NULL;
     cleanup(closep) int fd = -1;
+    cleanup(closep) int low = -1;
     struct box_file *file;
     struct stat st;
     int high, r;
@@ -295,7 +296,7 @@ static int open_locked(struct box **ret, const char *path, struct allot_error *e
         return error_set(err, -errno, "cannot open the box %s: %m", path);
     high = fcntl(fd, F_DUPFD_CLOEXEC, FD_FLOOR);
     if (high >= 0) {
-        close(fd);
+        low = fd;
         fd = high;
     }
     if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size != sizeof(struct box_file))
@@ -312,7 +313,7 @@ static int open_locked(struct box **ret, const char *path, struct allot_error *e
     kept = calloc(1, sizeof(*kept));
     if (!kept) {
         munmap(file, sizeof(*file));
-        return error_set(err, -ENOMEM, "no memory to open the box %s", path);
+        return error_set(err, -ENOMEM, "no host memory to open the box %s", path);
     }
     kept->box.file = file;
     kept->box.fd = TAKE_FD(fd);
@@ -323,6 +324,16 @@ static int open_locked(struct box **ret, const char *path, struct allot_error *e
     kept->refs = 1;
     kept->next = kept_boxes;
     kept_boxes = kept;
+    /*
+     * Another library of this process may have joined: closing a descriptor of the file ends its
+     * presence, so take that again before another process can look.
+     */
+    if (low >= 0 && box_lock(&kept->box) == 0) {
+        closep(&low);
+        low = -1;
+        proc_stay(&kept->box);
+        box_unlock(&kept->box);
+    }
     *ret = &TAKE(kept)->box;
     return 0;
 }
@@ -363,7 +374,8 @@ struct box *box_free(struct box *box) {
     kept = (struct kept_box *)((char *)box - offsetof(struct kept_box, box));
     pthread_mutex_lock(&kept_lock);
     if (--kept->refs == 0) {
-        /* Under the lock, so that no thread of this process joins between the look and the close.
+        /* Under the lock, so that no thread of this process joins the box between the check and the
+         * close.
          */
         if (box_lock(box) == 0) {
             joined = proc_find_self(box) != PROC_NONE;
@@ -397,7 +409,7 @@ int box_create(const char *path, const struct box_file *init, unsigned mode,
     fd = mkostemp(temporary, O_CLOEXEC);
     if (fd < 0)
         return error_set(err, -errno, "cannot create the box %s: %m", path);
-    /* Really allocated: a disk that fills up later must not end programs with SIGBUS. */
+    /* Allocate all blocks now: a disk that fills up later would end programs with SIGBUS. */
     r = -posix_fallocate(fd, 0, sizeof(*file));
     if (r == 0 && fchmod(fd, mode) < 0)
         r = -errno;

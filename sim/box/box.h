@@ -24,7 +24,7 @@
 
 #define BOX_MAGIC   "gpusim\r\n" /* 8 bytes; the CRLF shows a file mangled by text tools */
 #define BOX_VERSION 1u
-#define BOX_GRANULE (UINT64_C(2) << 20) /* what the driver hands out at least */
+#define BOX_GRANULE (UINT64_C(2) << 20) /* the driver's unit of allocation */
 
 enum {
     BOX_MAX_GPUS = 16,
@@ -139,7 +139,8 @@ enum {
     PROC_GRAPHICS = 2,
 };
 
-/* Busy time in one tick of wall time; `tick` tells whether the entry is of this round. */
+/* Busy time in one tick of wall time. `tick` shows whether the entry is current or left from the
+ * previous round of the ring. */
 struct box_busy_tick {
     uint32_t tick;
     uint32_t compute_us; /* kernels */
@@ -276,8 +277,8 @@ struct box {
 };
 
 /*
- * The file that this process should use: GPUSIM_BOX, else the user's default. `*ret_named` tells
- * whether the user named it: a box that was named must exist, the default one is made on demand.
+ * The file that this process should use: GPUSIM_BOX, else the user's default. `*ret_named` says
+ * whether the user named it: a named box must exist, while the default box is created on demand.
  */
 int box_path(char ret[PATH_MAX], bool *ret_named, struct allot_error *err);
 
@@ -292,8 +293,8 @@ int box_create(const char *path, const struct box_file *init, unsigned mode,
 struct box *box_free(struct box *box);
 
 /*
- * Take the lock; what a dead process left half done needs no repair (see above), so an owner
- * that died is simply succeeded. -ETIMEDOUT if a living process keeps it for half a minute.
+ * Take the lock. If its owner died, this process takes over: work left half done needs no repair
+ * (see above). -ETIMEDOUT if a living process keeps the lock for half a minute.
  */
 int box_lock(struct box *box);
 void box_unlock(struct box *box);

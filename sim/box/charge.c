@@ -124,8 +124,8 @@ static uint64_t held_below(const struct box *box, unsigned gpu, const char *cgro
 }
 
 /*
- * The tightest limit on process `slot`: bytes that it may still take. UINT64_MAX: none. A limit
- * on a cgroup holds for all below it. MIG devices know no such limits.
+ * The tightest limit on process `slot`: bytes that it may still take. UINT64_MAX: none. A limit on
+ * a cgroup holds for all below it. MIG devices have no such limits.
  */
 static uint64_t limit_room(struct box *box, uint32_t slot, struct box_part part,
                            const struct box_limit **ret_limit) {
@@ -139,7 +139,7 @@ static uint64_t limit_room(struct box *box, uint32_t slot, struct box_part part,
 
         if (!limit->in_use || limit->gpu != part.gpu || limit->hard_bytes == UINT64_MAX)
             continue;
-        if (!asked && proc->pid == getpid()) /* it may have been moved */
+        if (!asked && proc->pid == getpid()) /* it may have been moved to another cgroup */
             cgroup_self(proc->cgroup, sizeof(proc->cgroup));
         asked = true;
         if (!cgroup_is_below(proc->cgroup, limit->cgroup))
@@ -330,17 +330,17 @@ void charge_segment_leave(struct box *box, uint32_t slot, uint64_t id) {
     if (!segment)
         return;
     if (segment->owner == slot) {
-        uint32_t heir = PROC_NONE;
+        uint32_t next_owner = PROC_NONE;
 
-        for (uint32_t i = 0; i < proc_high(box) && heir == PROC_NONE; i++)
+        for (uint32_t i = 0; i < proc_high(box) && next_owner == PROC_NONE; i++)
             if (i != slot && segment->users[i / 64] & UINT64_C(1) << i % 64 &&
                 box->file->proc[i].state == PROC_LIVE)
-                heir = i;
-        if (heir == PROC_NONE) {
+                next_owner = i;
+        if (next_owner == PROC_NONE) {
             __atomic_store_n(&segment->id, 0, __ATOMIC_RELEASE);
             return;
         }
-        __atomic_store_n(&segment->owner, heir, __ATOMIC_RELEASE);
+        __atomic_store_n(&segment->owner, next_owner, __ATOMIC_RELEASE);
     }
     __atomic_and_fetch(&segment->users[slot / 64], ~(UINT64_C(1) << slot % 64), __ATOMIC_RELEASE);
 }

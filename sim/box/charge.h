@@ -5,7 +5,7 @@
  *
  * Everything is counted in whole granules (BOX_GRANULE), as the driver hands memory out. A
  * part's use is the sum over processes and segments, computed on every query, so nothing can go
- * stale. All functions want the box locked.
+ * stale. All functions need the box locked.
  */
 #include <stdint.h>
 
@@ -21,7 +21,7 @@ struct box_part;
  */
 int charge_take(struct box *box, uint32_t slot, struct box_part part, uint64_t bytes,
                 struct allot_error *err);
-/* The same, but limits of cgroups do not hold: managed memory, which the driver does not count. */
+/* The same without the limits of cgroups, for managed memory: the driver does not count it. */
 int charge_take_unlimited(struct box *box, uint32_t slot, struct box_part part, uint64_t bytes,
                           struct allot_error *err);
 /* Give back what charge_take() took: the same bytes give the same granules. */
@@ -57,7 +57,7 @@ int charge_limit_set(struct box *box, unsigned gpu, const char *cgroup, uint64_t
 int charge_limit_get(struct box *box, unsigned gpu, const char *cgroup, uint64_t *ret_soft,
                      uint64_t *ret_hard, uint64_t *ret_used);
 
-/* Memory that is to be shared: move `bytes` from the private bytes of `slot` into a new segment.
+/* Prepare memory for sharing: move `bytes` from the private bytes of `slot` into a new segment.
  * -ENOSPC: no room in the table. */
 int charge_segment_new(struct box *box, uint32_t slot, struct box_part part, uint64_t bytes,
                        uint64_t *ret_id);

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Event: what the box tells processes that wait through NVML, in a ring of the last BOX_MAX_EVENTS.
+ * Event: events for processes that wait through NVML, in a ring of the last BOX_MAX_EVENTS.
  */
 #include <stdint.h>
 
 struct box;
 struct box_event;
 
-/* Append an event and wake all waiters. Wants the lock. `type` is an nvmlEventType… bit. */
+/* Append an event and wake all waiters. Needs the lock. `type` is an nvmlEventType… bit. */
 void event_post(struct box *box, unsigned gpu, uint32_t gi_id, uint32_t ci_id, uint64_t type,
                 uint64_t data);
 /* The number of the last event: where a new reader begins. */
 uint64_t event_last(struct box *box);
 /*
  * The first event after `*cursor`, which then is its number; events overwritten before they were
- * read are skipped. -ENOENT: none yet. Wants the lock.
+ * read are skipped. -ENOENT: none yet. Needs the lock.
  */
 int event_next(struct box *box, uint64_t *cursor, struct box_event *ret);
 /* Wake the threads that sleep in event_wait(), with or without news for them. */

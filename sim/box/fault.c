@@ -165,8 +165,8 @@ int fault_add(struct box *box, const struct box_fault *fault, uint32_t *ret_id) 
         filled.spent = false;
         filled.id = box->file->next_fault_id++;
         *slot = filled;
-        /* The hint first: a process that dies between the two leaves one look too many, not a
-         * fault that is never looked for. */
+        /* Raise the count first: if this process dies between the two stores, others only look for
+         * a fault that is not there; the other way round they would never find the fault. */
         __atomic_store_n(&box->file->n_faults, box->file->n_faults + 1, __ATOMIC_RELEASE);
         __atomic_store_n(&slot->kind, fault->kind, __ATOMIC_RELEASE);
         *ret_id = filled.id;

@@ -9,25 +9,25 @@
 #include "sim/box/box.h"
 
 /*
- * Called at the top of every NVML and CUDA entry point, without the lock: waits if the call
- * is to be slow or to hang (until the fault is cleared), then says whether it is to fail.
- * True: return `*ret_code`. Costs one load if nothing is injected.
+ * Every NVML and CUDA entry point calls this first, without the lock. It waits if a fault makes the
+ * call slow, or hang until the fault is cleared. True: the call must fail with `*ret_code`. Costs
+ * one load if no fault is injected.
  */
 bool fault_call(struct box *box, const char *call, int gpu, int *ret_code);
 /* Whether `pattern` means `call`: the name in any of its versions ("cuMemAlloc" is cuMemAlloc_v2
  * too), or all that begin so ("cuMem*"). */
 bool fault_names(const char *pattern, const char *call);
-/* Whether an allocation of `bytes` is to fail. Wants the lock. */
+/* Whether an allocation of `bytes` is to fail. Needs the lock. */
 bool fault_alloc(struct box *box, int gpu, uint64_t bytes);
 
-/* Script a fault; its id for fault_clear(). -ENOSPC: too many at once. These want the lock. */
+/* Script a fault; its id for fault_clear(). -ENOSPC: too many at once. These need the lock. */
 int fault_add(struct box *box, const struct box_fault *fault, uint32_t *ret_id);
 /* Undo fault `id`; 0: all. -ENOENT: no such fault. Hanging calls go on. */
 int fault_clear(struct box *box, uint32_t id);
 
-/* Hardware errors of a device. Each is reported through NVML's events. These want the lock. */
+/* Hardware errors of a device. Each is reported through NVML's events. These need the lock. */
 void fault_xid(struct box *box, unsigned gpu, uint64_t xid); /* 79: also lost */
 void fault_ecc(struct box *box, unsigned gpu, bool uncorrected, uint64_t n);
 void fault_lost(struct box *box, unsigned gpu);
-/* Health as new: found again, counters and the last Xid cleared. */
+/* Restore full health: the GPU is on the bus again, its counters and last Xid are cleared. */
 void fault_recover(struct box *box, unsigned gpu);

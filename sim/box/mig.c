@@ -91,7 +91,7 @@ int mig_gi_new(struct box_gpu *gpu, const struct sim_mig_profile *profile, int s
     return 0;
 }
 
-/* A UUID that follows from the GPU's and the place of the instance: the same box, the same name. */
+/* A UUID derived from the GPU's and the place of the instance: the same each time it is made. */
 static void name_device(const struct box_gpu *gpu, const struct box_gi *gi, struct box_ci *ci) {
     uint64_t half[2] = { UINT64_C(0xcbf29ce484222325), UINT64_C(0x84222325cbf29ce4) };
     const unsigned place[] = { gi->id, gi->placement_start, ci->id, ci->compute_slices };

@@ -110,6 +110,13 @@ uint32_t proc_find_self(const struct box *box) {
     return PROC_NONE;
 }
 
+void proc_stay(struct box *box) {
+    const uint32_t slot = proc_find_self(box);
+
+    if (slot != PROC_NONE)
+        set_presence(box, slot);
+}
+
 int proc_join(struct box *box, uint32_t *ret_slot) {
     const struct identity self = self_identity();
     struct box_file *file = box->file;
@@ -219,7 +226,10 @@ void proc_reap(struct box *box) {
         struct box_proc *proc = &box->file->proc[i];
 
         if (proc->state == PROC_LIVE) {
-            /* A process does not see its own locks; its slot of before an exec counts as ended. */
+            /*
+             * A process cannot test its own locks; the slot that it had before an exec counts as
+             * ended.
+             */
             if (is_process(proc, &self) ? !is_self(proc, &self) : presence(box, i) < 0)
                 end(box, i);
         } else if (proc->state == PROC_RELEASING) {

@@ -8,7 +8,7 @@
  * it works across pid namespaces. (It is also dropped when the process closes the descriptor:
  * then its memory is gone, as on a real box.)
  *
- * All functions want the box locked, but for proc_self().
+ * All functions except proc_self() need the box locked.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,6 +23,9 @@ struct box_part;
 /* Take a slot for this process, or find the one it has (the other library may have made it).
  * -ENOSPC: more processes than the box has slots. */
 int proc_join(struct box *box, uint32_t *ret_slot);
+/* Take our presence again, if this process has joined: closing any descriptor of the box ends it.
+ */
+void proc_stay(struct box *box);
 /* The slot of this process; PROC_NONE: has not joined. */
 uint32_t proc_find_self(const struct box *box);
 

@@ -311,7 +311,7 @@ int spec_create(const struct box_spec *spec, const char *path, unsigned mode,
     int r;
 
     if (!file)
-        return error_set(err, -ENOMEM, "no memory to make a box");
+        return error_set(err, -ENOMEM, "no host memory to make a box");
     r = spec_build(spec, file, err);
     if (r < 0)
         return r;

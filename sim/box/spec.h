@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Spec: what a box is to be, in the words of gpusim create or of a test; and the box made from it.
+ * Spec: the description of a box, as the options of gpusim create or a test give it, and the box
+ * made from it.
  *
- * Lists hold one item per GPU, by commas; a list that is shorter than the box ends with its last
- * item repeated where that makes sense (models, memory) and with defaults where it does not.
+ * Lists hold one item per GPU, separated by commas. If a list is shorter than the box, its last
+ * item is repeated where that makes sense (models, memory); elsewhere the other GPUs get defaults.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -30,7 +31,7 @@ struct box_spec {
     bool timing_only;
 };
 
-/* Describe the box in `ret` (to be handed to box_create()). -EINVAL: `err` says what is wrong. */
+/* Fill `ret` with the box, for box_create(). -EINVAL: `err` says what is wrong. */
 int spec_build(const struct box_spec *spec, struct box_file *ret, struct allot_error *err);
 /* Make a box of `spec` at `path`. */
 int spec_create(const struct box_spec *spec, const char *path, unsigned mode,

@@ -17,8 +17,8 @@ static void note_tick(struct box_usage *usage, enum utilization_kind kind, uint6
     struct box_busy_tick *entry = &usage->busy[tick % BOX_BUSY_TICKS];
     uint32_t was = __atomic_load_n(&entry->tick, __ATOMIC_RELAXED);
 
-    /* The first writer of a round clears the last round's value; a microsecond of another thread
-     * may get lost meanwhile, which no percentage shows. */
+    /* The first writer of a round clears the last round's value. Another thread's microsecond may
+     * get lost meanwhile, which is too little to change a percentage. */
     if (was != (uint32_t)tick &&
         __atomic_compare_exchange_n(&entry->tick, &was, (uint32_t)tick, false, __ATOMIC_RELAXED,
                                     __ATOMIC_RELAXED)) {
@@ -37,7 +37,7 @@ void utilization_note(struct box *box, uint32_t slot, unsigned gpu, enum utiliza
         return;
     usage = &box->file->proc[slot].usage[gpu];
     __atomic_add_fetch(&usage->busy_total_us, (end_ns - start_ns) / 1000, __ATOMIC_RELAXED);
-    /* Older than the history is forgotten at once. */
+    /* What lies before the history is not kept. */
     if (end_ns - start_ns > BOX_BUSY_TICKS * TICK_NS)
         start_ns = end_ns - BOX_BUSY_TICKS * TICK_NS;
     while (start_ns < end_ns) {
@@ -58,7 +58,7 @@ static uint32_t tick_us(const struct box_usage *usage, enum utilization_kind kin
         return 0;
     us = __atomic_load_n(kind == UTILIZATION_COMPUTE ? &entry->compute_us : &entry->memory_us,
                          __ATOMIC_RELAXED);
-    return MIN(us, (uint32_t)TICK_US); /* streams side by side are busy once */
+    return MIN(us, (uint32_t)TICK_US); /* parallel streams count once */
 }
 
 /* Microseconds that `slot` was busy in the second before `now_tick`, which is not over. */

@@ -42,5 +42,5 @@ struct utilization_readings {
     unsigned performance_state; /* P-state */
     uint64_t energy_mj;         /* since the box was made */
 };
-/* All readings of `gpu` now. Wants the lock. */
+/* All readings of `gpu` now. Needs the lock. */
 void utilization_read(struct box *box, unsigned gpu, struct utilization_readings *ret);

@@ -3,9 +3,9 @@
 /*
  * The simulated cuBLAS: handles, and how a call becomes work on the handle's stream.
  *
- * A call checks its arguments as the real library does, copies what it needs into a job and
- * submits it. The job finds its operands when it runs: only then is it known what is in them, and
- * whether they are still there.
+ * A call checks its arguments as the real library does, copies what it needs into a job and submits
+ * it. The job looks up its operands when it runs: only then are their contents known, and whether
+ * they still exist.
  */
 #include <pthread.h>
 #include <stdbool.h>
@@ -43,24 +43,25 @@ enum cublas_status {
 /* CUBLAS_STATUS_NOT_INITIALIZED unless `handle` is one. */
 cublasStatus_t cublas_check_handle(cublasHandle_t handle);
 
-/* A scalar that the program gave by pointer, of the host or of the device. */
+/* A scalar that the program passed by pointer, in host or in device memory. */
 struct cublas_scalar {
     bool on_device;
     unsigned char value[8]; /* or the address */
 };
 struct cublas_scalar cublas_scalar_take(const struct cublasContext *handle, const void *pointer,
                                         size_t bytes);
-/* Its bytes, when the job runs. False: not accessible. */
+/* Read the scalar's bytes, when the job runs. False: they are not accessible. */
 bool cublas_scalar_read(const struct cublasContext *handle, const struct cublas_scalar *scalar,
                         void *ret, size_t bytes);
 
-/* Device memory for a job. NULL: not accessible, and then the context has failed. */
+/* Finds the device memory of an operand for a job. NULL: not accessible; the context has then
+ * failed. */
 void *cublas_memory(const struct cublasContext *handle, const void *address, uint64_t bytes,
                     bool write);
 
 /*
- * Around what a job computes with the host's library. False: the process ends, and the job is
- * skipped: the host's library ends its threads then, and hangs if it is used meanwhile.
+ * Call these before and after a job computes with the host's BLAS library. False: the process is
+ * ending, skip the job. The host's library ends its threads then, and a call into it would hang.
  */
 bool cublas_compute_begin(void);
 void cublas_compute_end(void);

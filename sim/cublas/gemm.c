@@ -17,7 +17,7 @@ enum batch_kind {
     BATCH_POINTERS,
 };
 
-struct gemm {
+struct cublas_gemm {
     struct cublasContext at; /* a copy: the handle may be gone when this runs */
     cublasOperation_t transa, transb;
     int m, n, k, lda, ldb, ldc;
@@ -112,7 +112,7 @@ static double *widen_to_double(const void *from, int rows, int columns, int ld, 
     return to;
 }
 
-static void narrow(const struct gemm *job, const double *product, const float *float_product,
+static void narrow(const struct cublas_gemm *job, const double *product, const float *float_product,
                    double alpha, double beta, void *c) {
     for (size_t j = 0; j < (size_t)job->n; j++)
         for (size_t i = 0; i < (size_t)job->m; i++) {
@@ -125,9 +125,9 @@ static void narrow(const struct gemm *job, const double *product, const float *f
         }
 }
 
-/* Types that OpenBLAS has not: widen, multiply, narrow. False: no host memory. */
-static bool multiply_widened(const struct gemm *job, double alpha, const void *a, const void *b,
-                             double beta, void *c) {
+/* Types that OpenBLAS lacks: widen, multiply, narrow. False: no host memory. */
+static bool multiply_widened(const struct cublas_gemm *job, double alpha, const void *a,
+                             const void *b, double beta, void *c) {
     const int a_rows = job->transa == CUBLAS_OP_N ? job->m : job->k;
     const int a_columns = job->transa == CUBLAS_OP_N ? job->k : job->m;
     const int b_rows = job->transb == CUBLAS_OP_N ? job->k : job->n;
@@ -158,7 +158,7 @@ static bool multiply_widened(const struct gemm *job, double alpha, const void *a
     return true;
 }
 
-static bool multiply(const struct gemm *job, double alpha, const void *a, const void *b,
+static bool multiply(const struct cublas_gemm *job, double alpha, const void *a, const void *b,
                      double beta, void *c) {
     if (job->atype == CUDA_R_32F && job->ctype == CUDA_R_32F)
         cblas_sgemm(CblasColMajor, trans(job->transa), trans(job->transb), job->m, job->n, job->k,
@@ -172,8 +172,8 @@ static bool multiply(const struct gemm *job, double alpha, const void *a, const 
 }
 
 /* Where operand `base` of product `i` is. False: its pointer cannot be read. */
-static bool operand(const struct gemm *job, const void *base, long long stride, cudaDataType type,
-                    int i, const void **ret) {
+static bool operand(const struct cublas_gemm *job, const void *base, long long stride,
+                    cudaDataType type, int i, const void **ret) {
     const void *const *pointers;
 
     if (job->kind == BATCH_STRIDED) {
@@ -186,7 +186,7 @@ static bool operand(const struct gemm *job, const void *base, long long stride, 
     return pointers;
 }
 
-static bool run_one(const struct gemm *job, int i, double alpha, double beta) {
+static bool run_one(const struct cublas_gemm *job, int i, double alpha, double beta) {
     const bool a_plain = job->transa == CUBLAS_OP_N, b_plain = job->transb == CUBLAS_OP_N;
     const void *a, *b, *c;
     bool is_done;
@@ -217,7 +217,7 @@ static bool run_one(const struct gemm *job, int i, double alpha, double beta) {
 }
 
 static uint64_t run(void *argument) {
-    const struct gemm *job = argument;
+    const struct cublas_gemm *job = argument;
     unsigned char scalars[2][8];
 
     if (!job->at.cuda->timing_only) {
@@ -237,9 +237,9 @@ static bool valid_operation(cublasOperation_t op) {
 }
 
 /* Check what all products have in common, and submit. `alpha`, `beta`: as the program gave them. */
-static cublasStatus_t submit(cublasHandle_t handle, struct gemm *filled, const void *alpha,
+static cublasStatus_t submit(cublasHandle_t handle, struct cublas_gemm *filled, const void *alpha,
                              const void *beta) {
-    struct gemm *job;
+    struct cublas_gemm *job;
     cublasStatus_t r = cublas_check_handle(handle);
 
     if (r != CUBLAS_STATUS_SUCCESS)
@@ -287,7 +287,7 @@ static enum cost_gemm_type plain_cost(cublasHandle_t handle, cudaDataType type) 
     cublasStatus_t one(cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb,  \
                        int m, int n, int k, const type *alpha, const type *a, int lda,             \
                        const type *b, int ldb, const type *beta, type *c, int ldc) {               \
-        struct gemm job = { PLAIN(data), .batch_count = 1 };                                       \
+        struct cublas_gemm job = { PLAIN(data), .batch_count = 1 };                                \
                                                                                                    \
         return submit(handle, &job, alpha, beta);                                                  \
     }                                                                                              \
@@ -296,8 +296,8 @@ static enum cost_gemm_type plain_cost(cublasHandle_t handle, cudaDataType type) 
                            const type *a, int lda, long long int stride_a, const type *b, int ldb, \
                            long long int stride_b, const type *beta, type *c, int ldc,             \
                            long long int stride_c, int batch_count) {                              \
-        struct gemm job = { PLAIN(data), .stride_a = stride_a, .stride_b = stride_b,               \
-                            .stride_c = stride_c, .batch_count = batch_count };                    \
+        struct cublas_gemm job = { PLAIN(data), .stride_a = stride_a, .stride_b = stride_b,        \
+                                   .stride_c = stride_c, .batch_count = batch_count };             \
                                                                                                    \
         return submit(handle, &job, alpha, beta);                                                  \
     }                                                                                              \
@@ -305,7 +305,8 @@ static enum cost_gemm_type plain_cost(cublasHandle_t handle, cudaDataType type) 
                             cublasOperation_t transb, int m, int n, int k, const type *alpha,      \
                             const type *const a[], int lda, const type *const b[], int ldb,        \
                             const type *beta, type *const c[], int ldc, int batch_count) {         \
-        struct gemm job = { PLAIN(data), .kind = BATCH_POINTERS, .batch_count = batch_count };     \
+        struct cublas_gemm job = { PLAIN(data), .kind = BATCH_POINTERS,                            \
+                                   .batch_count = batch_count };                                   \
                                                                                                    \
         return submit(handle, &job, alpha, beta);                                                  \
     }
@@ -314,8 +315,8 @@ GEMM(cublasSgemm_v2, cublasSgemmStridedBatched, cublasSgemmBatched, float, CUDA_
 GEMM(cublasDgemm_v2, cublasDgemmStridedBatched, cublasDgemmBatched, double, CUDA_R_64F)
 GEMM(cublasHgemm, cublasHgemmStridedBatched, cublasHgemmBatched, cublas_half, CUDA_R_16F)
 
-/* Which types go together, and what alpha and beta are of then. */
-static cublasStatus_t choose_types(struct gemm *job, cublasComputeType_t compute) {
+/* Which types can be combined, and the type that alpha and beta then have. */
+static cublasStatus_t choose_types(struct cublas_gemm *job, cublasComputeType_t compute) {
     const cudaDataType a = job->atype, c = job->ctype;
     bool known;
 
@@ -358,8 +359,9 @@ static cublasStatus_t choose_types(struct gemm *job, cublasComputeType_t compute
     return known && job->btype == a ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
-static cublasStatus_t submit_mixed(cublasHandle_t handle, struct gemm *job, const void *alpha,
-                                   const void *beta, cublasComputeType_t compute) {
+static cublasStatus_t submit_mixed(cublasHandle_t handle, struct cublas_gemm *job,
+                                   const void *alpha, const void *beta,
+                                   cublasComputeType_t compute) {
     cublasStatus_t r = cublas_check_handle(handle);
 
     if (r == CUBLAS_STATUS_SUCCESS)
@@ -377,7 +379,7 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t transa,
                             cudaDataType btype, int ldb, const void *beta, void *c,
                             cudaDataType ctype, int ldc, cublasComputeType_t compute_type,
                             cublasGemmAlgo_t algo) {
-    struct gemm job = { MIXED, .batch_count = 1 };
+    struct cublas_gemm job = { MIXED, .batch_count = 1 };
 
     return submit_mixed(handle, &job, alpha, beta, compute_type);
 }
@@ -390,8 +392,8 @@ cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation
                                           const void *beta, void *c, cudaDataType ctype, int ldc,
                                           long long int stride_c, int batch_count,
                                           cublasComputeType_t compute_type, cublasGemmAlgo_t algo) {
-    struct gemm job = { MIXED, .stride_a = stride_a, .stride_b = stride_b, .stride_c = stride_c,
-                        .batch_count = batch_count };
+    struct cublas_gemm job = { MIXED, .stride_a = stride_a, .stride_b = stride_b,
+                               .stride_c = stride_c, .batch_count = batch_count };
 
     return submit_mixed(handle, &job, alpha, beta, compute_type);
 }
@@ -403,7 +405,7 @@ cublasStatus_t cublasGemmBatchedEx(cublasHandle_t handle, cublasOperation_t tran
                                    const void *beta, void *const c[], cudaDataType ctype, int ldc,
                                    int batch_count, cublasComputeType_t compute_type,
                                    cublasGemmAlgo_t algo) {
-    struct gemm job = { MIXED, .kind = BATCH_POINTERS, .batch_count = batch_count };
+    struct cublas_gemm job = { MIXED, .kind = BATCH_POINTERS, .batch_count = batch_count };
 
     return submit_mixed(handle, &job, alpha, beta, compute_type);
 }

@@ -93,7 +93,7 @@ void *cublas_memory(const struct cublasContext *handle, const void *address, uin
 
 cublasStatus_t cublas_submit(const struct cublasContext *handle, work_fn run, void *job,
                              bool wait) {
-    /* A caller that waits knows when it is over; otherwise the last user releases it. */
+    /* A caller that waits frees the job itself; otherwise its last user does. */
     const struct private_order order = {
         .run = run,
         .argument = job,
@@ -185,7 +185,7 @@ cublasStatus_t cublasSetStream_v2(cublasHandle_t handle, CUstream stream_id) {
 
     if (r == CUBLAS_STATUS_SUCCESS) {
         handle->stream = stream_id;
-        /* A workspace of the program's belongs to the stream that it was given for. */
+        /* A workspace that the program gave was for the stream of before. */
         handle->workspace = NULL;
         handle->workspace_bytes = 0;
     }
@@ -235,5 +235,5 @@ SETTING(cublasSetPointerMode_v2, cublasGetPointerMode_v2, cublasPointerMode_t, p
         CUBLAS_POINTER_MODE_HOST, CUBLAS_POINTER_MODE_DEVICE)
 SETTING(cublasSetAtomicsMode, cublasGetAtomicsMode, cublasAtomicsMode_t, atomics_mode,
         CUBLAS_ATOMICS_NOT_ALLOWED, CUBLAS_ATOMICS_ALLOWED)
-/* The mode may carry flags from 16 up that forbid reduced precision in reductions. */
+/* The flag 16 may be added to a mode: it forbids reduced precision in reductions. */
 SETTING(cublasSetMathMode, cublasGetMathMode, cublasMath_t, math_mode, CUBLAS_DEFAULT_MATH, 31)

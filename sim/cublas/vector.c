@@ -32,7 +32,7 @@ static void *strided(const struct vector *job, const void *base, int n, int inc,
                          ((uint64_t)(n - 1) * (uint64_t)llabs(inc) + 1) * element(job), write);
 }
 
-/* The scalar that the result goes to: host memory of the program, or device memory. */
+/* Write the result where the program wants it: to host or to device memory. */
 static bool give_result(const struct vector *job, double value) {
     void *to = job->result;
 
@@ -143,7 +143,7 @@ static uint64_t run(void *argument) {
     return cost_memory(&job->at.device, job->bytes);
 }
 
-/* Submit a copy of `filled`. Results for the host are waited for. */
+/* Submit a copy of `filled`, and wait for it if its result goes to host memory. */
 static cublasStatus_t submit(cublasHandle_t handle, const struct vector *filled) {
     struct vector *job = malloc(sizeof(*job));
 

@@ -145,7 +145,7 @@ static const char *option_name(int c) {
     return option->name;
 }
 
-/* The folder of the default box is made along the way. */
+/* The folder of the default box may not exist yet. */
 static void make_folder(const char *path) {
     char copy[PATH_MAX];
 
@@ -169,7 +169,7 @@ static int run(int argc, char **argv) {
             return gpusim_complain_usage(
                 &verb_create, "no such option, or its argument is missing: %s", argv[optind - 1]);
         if (take_option(c, &spec, &given, &mode) < 0)
-            return gpusim_complain_usage(&verb_create, "\"%s\" does not fit --%s", optarg,
+            return gpusim_complain_usage(&verb_create, "\"%s\" is not a value for --%s", optarg,
                                          option_name(c));
     }
     if (optind < argc)
@@ -185,7 +185,7 @@ static int run(int argc, char **argv) {
     return EXIT_SUCCESS;
 }
 
-const struct verb verb_create = {
+const struct gpusim_verb verb_create = {
     .name = "create",
     .summary = "make a box",
     .help = "usage: gpusim create [OPTION…]\n"

@@ -51,7 +51,7 @@ static int run(int argc, char **argv) {
     return r < 0 ? gpusim_complain(&err) : EXIT_SUCCESS;
 }
 
-const struct verb verb_destroy = {
+const struct gpusim_verb verb_destroy = {
     .name = "destroy",
     .summary = "remove a box",
     .help = "usage: gpusim destroy [--box FILE] [-f|--force]\n"

@@ -72,7 +72,7 @@ static int run(int argc, char **argv) {
     if (asprintf(&search, "%s%s%s", libraries, before && *before ? ":" : "",
                  before && *before ? before : "") < 0 ||
         setenv("GPUSIM_BOX", path, 1) < 0 || setenv("LD_LIBRARY_PATH", search, 1) < 0) {
-        error_set(&err, -ENOMEM, "no memory for the environment of %s", argv[optind]);
+        error_set(&err, -ENOMEM, "no host memory for the environment of %s", argv[optind]);
         return gpusim_complain(&err);
     }
     execvp(argv[optind], argv + optind);
@@ -82,7 +82,7 @@ static int run(int argc, char **argv) {
     return c == ENOENT ? 127 : 126;
 }
 
-const struct verb verb_exec = {
+const struct gpusim_verb verb_exec = {
     .name = "exec",
     .summary = "run a program that sees the box instead of real GPUs",
     .help = "usage: gpusim exec [--box FILE] [--] PROGRAM [ARGUMENT…]\n"

@@ -16,7 +16,7 @@ static const struct option options[] = {
     { "seed", required_argument, NULL, 's' }, { 0 },
 };
 
-struct order {
+struct injection {
     struct box *box;
     const char *gpu_text;
     bool has_gpu;
@@ -34,13 +34,13 @@ static int parse_u64(const char *text, uint64_t max, uint64_t *ret) {
     return errno || end == text || *end || *text == '-' || *ret > max ? -EINVAL : 0;
 }
 
-static int need_gpu(const struct order *order, struct allot_error *err) {
+static int need_gpu(const struct injection *order, struct allot_error *err) {
     if (!order->has_gpu)
         return error_set(err, -EINVAL, "\"%s\" needs a GPU: name it with --gpu", order->argv[0]);
     return 0;
 }
 
-static int add(const struct order *order, struct box_fault *fault, struct allot_error *err) {
+static int add(const struct injection *order, struct box_fault *fault, struct allot_error *err) {
     uint32_t id;
     int r;
 
@@ -53,7 +53,7 @@ static int add(const struct order *order, struct box_fault *fault, struct allot_
     return 0;
 }
 
-static int do_xid(const struct order *order, struct allot_error *err) {
+static int do_xid(const struct injection *order, struct allot_error *err) {
     uint64_t xid;
 
     if (need_gpu(order, err) < 0)
@@ -64,7 +64,7 @@ static int do_xid(const struct order *order, struct allot_error *err) {
     return 0;
 }
 
-static int do_ecc(const struct order *order, struct allot_error *err) {
+static int do_ecc(const struct injection *order, struct allot_error *err) {
     const bool uncorrected = !strcmp(order->argv[1], "uncorrected");
     uint64_t n = 1;
 
@@ -79,21 +79,21 @@ static int do_ecc(const struct order *order, struct allot_error *err) {
     return 0;
 }
 
-static int do_lost(const struct order *order, struct allot_error *err) {
+static int do_lost(const struct injection *order, struct allot_error *err) {
     if (need_gpu(order, err) < 0)
         return err->code;
     fault_lost(order->box, order->gpu);
     return 0;
 }
 
-static int do_recover(const struct order *order, struct allot_error *err) {
+static int do_recover(const struct injection *order, struct allot_error *err) {
     for (unsigned g = 0; g < order->box->n_gpus; g++)
         if (!order->has_gpu || order->gpu == g)
             fault_recover(order->box, g);
     return 0;
 }
 
-static int do_alloc_after(const struct order *order, struct allot_error *err) {
+static int do_alloc_after(const struct injection *order, struct allot_error *err) {
     struct box_fault fault = { .kind = FAULT_ALLOC_AFTER };
 
     if (units_parse_bytes(&fault.argument, order->argv[1]) < 0)
@@ -101,7 +101,7 @@ static int do_alloc_after(const struct order *order, struct allot_error *err) {
     return add(order, &fault, err);
 }
 
-static int do_alloc_random(const struct order *order, struct allot_error *err) {
+static int do_alloc_random(const struct injection *order, struct allot_error *err) {
     struct box_fault fault = { .kind = FAULT_ALLOC_RANDOM, .random = order->seed };
     uint32_t permyriad;
 
@@ -130,19 +130,21 @@ static bool is_call(const char *pattern) {
     return false;
 }
 
-static int add_call(const struct order *order, struct box_fault *fault, struct allot_error *err) {
+static int add_call(const struct injection *order, struct box_fault *fault,
+                    struct allot_error *err) {
     const char *call = order->argv[1];
 
     if (!is_call(call))
         return error_set(err, -EINVAL,
-                         "\"%s\" is no NVML or CUDA call (nvmlDeviceGetName, cuMemAlloc*)", call);
+                         "\"%s\" is not an NVML or CUDA call (nvmlDeviceGetName, cuMemAlloc*)",
+                         call);
     if (strlen(call) >= sizeof(fault->call))
         return error_set(err, -EINVAL, "\"%s\" is too long for a call", call);
     strcpy(fault->call, call);
     return add(order, fault, err);
 }
 
-static int do_slow(const struct order *order, struct allot_error *err) {
+static int do_slow(const struct injection *order, struct allot_error *err) {
     struct box_fault fault = { .kind = FAULT_CALL_SLOW };
     uint64_t usec;
 
@@ -152,11 +154,11 @@ static int do_slow(const struct order *order, struct allot_error *err) {
     return add_call(order, &fault, err);
 }
 
-static int do_hang(const struct order *order, struct allot_error *err) {
+static int do_hang(const struct injection *order, struct allot_error *err) {
     return add_call(order, &(struct box_fault){ .kind = FAULT_CALL_HANG }, err);
 }
 
-static int do_fail(const struct order *order, struct allot_error *err) {
+static int do_fail(const struct injection *order, struct allot_error *err) {
     struct box_fault fault = { .kind = FAULT_CALL_FAIL };
     uint64_t code;
 
@@ -167,7 +169,7 @@ static int do_fail(const struct order *order, struct allot_error *err) {
     return add_call(order, &fault, err);
 }
 
-static int do_clear(const struct order *order, struct allot_error *err) {
+static int do_clear(const struct injection *order, struct allot_error *err) {
     uint64_t id = 0;
 
     if (order->argc > 1 && (parse_u64(order->argv[1], UINT32_MAX, &id) < 0 || !id))
@@ -181,7 +183,7 @@ static int do_clear(const struct order *order, struct allot_error *err) {
 static const struct {
     const char *name;
     int min_words, max_words; /* after the name */
-    int (*run)(const struct order *order, struct allot_error *err);
+    int (*run)(const struct injection *order, struct allot_error *err);
 } kinds[] = {
     { "xid", 1, 1, do_xid },
     { "ecc", 1, 2, do_ecc },
@@ -196,7 +198,7 @@ static const struct {
 };
 
 static int run(int argc, char **argv) {
-    struct order order = { .seed = 1 };
+    struct injection order = { .seed = 1 };
     struct allot_error err = { 0 };
     const char *given = NULL;
     size_t k = 0;
@@ -224,7 +226,7 @@ static int run(int argc, char **argv) {
     while (k < ELEMENTSOF(kinds) && strcmp(kinds[k].name, order.argv[0]))
         k++;
     if (k == ELEMENTSOF(kinds))
-        return gpusim_complain_usage(&verb_inject, "\"%s\" is no kind of fault", order.argv[0]);
+        return gpusim_complain_usage(&verb_inject, "\"%s\" is not a kind of fault", order.argv[0]);
     if (order.argc - 1 < kinds[k].min_words || order.argc - 1 > kinds[k].max_words)
         return gpusim_complain_usage(&verb_inject, "too %s words after \"%s\"",
                                      order.argc - 1 < kinds[k].min_words ? "few" : "many",
@@ -243,9 +245,9 @@ static int run(int argc, char **argv) {
     return r < 0 ? gpusim_complain(&err) : EXIT_SUCCESS;
 }
 
-const struct verb verb_inject = {
+const struct gpusim_verb verb_inject = {
     .name = "inject",
-    .summary = "make something go wrong, and undo it",
+    .summary = "inject a fault, or undo it",
     .help = "usage: gpusim inject [--box FILE] [--gpu GPU] [--times N] [--seed N] WHAT\n"
             "\n"
             "On a GPU, reported through NVML's events:\n"

@@ -10,29 +10,35 @@
 
 #include "base/cleanup.h"
 #include "base/gpuid.h"
+#include "base/safe_text.h"
 #include "sim/box/proc.h"
 
-static const struct verb *const verbs[] = {
+static const struct gpusim_verb *const verbs[] = {
     &verb_create, &verb_show, &verb_exec, &verb_set, &verb_inject, &verb_destroy,
 };
 
 int gpusim_complain(const struct allot_error *err) {
-    fprintf(stderr, "gpusim: %s\n", err->text);
+    char text[sizeof(err->text)];
+
+    safe_text_clean(text, sizeof(text), err->text, strlen(err->text));
+    fprintf(stderr, "gpusim: %s\n", text);
     return EXIT_FAILURE;
 }
 
-int gpusim_complain_usage(const struct verb *verb, const char *format, ...) {
+int gpusim_complain_usage(const struct gpusim_verb *verb, const char *format, ...) {
+    char text[1024], safe[sizeof(text)];
     va_list args;
 
-    fprintf(stderr, "gpusim %s: ", verb->name);
     va_start(args, format);
-    vfprintf(stderr, format, args);
+    vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    fprintf(stderr, "\n\"gpusim %s --help\" says more\n", verb->name);
+    safe_text_clean(safe, sizeof(safe), text, strlen(text));
+    fprintf(stderr, "gpusim %s: %s\n\"gpusim %s --help\" says more\n", verb->name, safe,
+            verb->name);
     return EXIT_USAGE;
 }
 
-int gpusim_print_help(const struct verb *verb) {
+int gpusim_print_help(const struct gpusim_verb *verb) {
     printf("gpusim %s: %s\n\n%s", verb->name, verb->summary, verb->help);
     return EXIT_SUCCESS;
 }
@@ -121,7 +127,7 @@ int gpusim_find_gpu(const struct box *box, const char *text, unsigned *ret,
     }
     if (found != 1)
         return error_set(err, -EINVAL,
-                         found ? "\"%s\" could be several GPUs"
+                         found ? "\"%s\" matches several GPUs"
                                : "there is no GPU \"%s\": name it by index, UUID or bus id",
                          text);
     return 0;

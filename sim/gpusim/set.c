@@ -64,11 +64,12 @@ static int set_box(struct box *box, const char *assignment, struct allot_error *
         field = &box->file->nvml_lag_ns;
     else
         return error_set(err, -EINVAL,
-                         "\"%.*s\" is no setting of a box (release-delay, nvml-lag); for a "
-                         "reading name the GPU first",
+                         "\"%.*s\" is not a setting of a box (release-delay, nvml-lag); for a "
+                         "reading, name the GPU first",
                          (int)n, assignment);
     if (units_parse_usec(&usec, equals + 1) < 0 || usec > UINT64_C(3600000000))
-        return error_set(err, -EINVAL, "\"%s\": a time up to 1h, as in 200ms", assignment);
+        return error_set(err, -EINVAL, "\"%s\" does not give a time of up to 1h, such as 200ms",
+                         assignment);
     *field = usec * 1000;
     return 0;
 }
@@ -119,7 +120,7 @@ static int run(int argc, char **argv) {
 }
 
 #define X(field, word, unit, max) "  " word "=N|auto  (" unit ")\n"
-const struct verb verb_set = {
+const struct gpusim_verb verb_set = {
     .name = "set",
     .summary = "fix a reading, or the pace of the box",
     .help = "usage: gpusim set [--box FILE] GPU|all NAME=VALUE…\n"

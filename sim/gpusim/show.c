@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/gpuid.h"
+#include "base/safe_text.h"
 #include "base/units.h"
 #include "sim/box/utilization.h"
 #include "sim/box/charge.h"
@@ -121,7 +122,7 @@ static void print_processes(struct box *box) {
     for (uint32_t i = 0; i < box->file->proc_high && i < BOX_MAX_PROCS; i++) {
         const struct box_proc *proc = &box->file->proc[i];
         const struct passwd *user = getpwuid(proc->uid);
-        char uid[16], text[UNITS_TEXT_SIZE];
+        char uid[16], text[UNITS_TEXT_SIZE], name[sizeof(proc->name)];
 
         if (proc->state == PROC_FREE)
             continue;
@@ -129,6 +130,7 @@ static void print_processes(struct box *box) {
             printf("\n  pid      user        GPU  memory      program\n");
         any = true;
         snprintf(uid, sizeof(uid), "%u", proc->uid);
+        safe_text_clean(name, sizeof(name), proc->name, strlen(proc->name));
         for (unsigned g = 0; g < box->n_gpus; g++)
             for (unsigned p = 0; p < BOX_PARTS; p++) {
                 const uint64_t bytes = charge_held(box, i, (struct box_part){ g, p });
@@ -140,7 +142,7 @@ static void print_processes(struct box *box) {
                     snprintf(instance, sizeof(instance), ":%u", box->file->gpu[g].gi[p - 1].id);
                 printf("  %-8d %-10s %3u%-2s %-11s %s%s\n", (int)proc_visible_pid(box, i),
                        user ? user->pw_name : uid, g, instance, units_format_bytes(bytes, text),
-                       proc->name, proc->state == PROC_RELEASING ? " (ended, releasing)" : "");
+                       name, proc->state == PROC_RELEASING ? " (ended, releasing)" : "");
             }
     }
 }
@@ -163,11 +165,13 @@ static void print_troubles(const struct box *box) {
     }
     for (unsigned i = 0; i < BOX_MAX_LIMITS; i++) {
         const struct box_limit *limit = &box->file->limit[i];
-        char text[UNITS_TEXT_SIZE];
+        char text[UNITS_TEXT_SIZE], cgroup[sizeof(limit->cgroup)];
 
-        if (limit->in_use)
-            printf("\n  limit on GPU %u: %s for cgroup %s", limit->gpu,
-                   units_format_bytes(limit->hard_bytes, text), limit->cgroup);
+        if (!limit->in_use)
+            continue;
+        safe_text_clean(cgroup, sizeof(cgroup), limit->cgroup, strlen(limit->cgroup));
+        printf("\n  limit on GPU %u: %s for cgroup %s", limit->gpu,
+               units_format_bytes(limit->hard_bytes, text), cgroup);
     }
 }
 
@@ -225,9 +229,9 @@ static int run(int argc, char **argv) {
     return r < 0 ? gpusim_complain(&err) : EXIT_SUCCESS;
 }
 
-const struct verb verb_show = {
+const struct gpusim_verb verb_show = {
     .name = "show",
-    .summary = "a picture of the box: GPUs, processes and their memory, faults",
+    .summary = "show the box: GPUs, processes and their memory, faults",
     .help = "usage: gpusim show [--box FILE] [--json]\n"
             "\n"
             "In the bars # is memory held, = memory of ended processes that the driver still\n"

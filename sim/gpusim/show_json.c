@@ -2,18 +2,25 @@
 #include "sim/gpusim/show_json.h"
 
 #include <json-c/json.h>
+#include <limits.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/cleanup.h"
 #include "base/gpuid.h"
+#include "base/safe_text.h"
 #include "sim/box/box.h"
 #include "sim/box/utilization.h"
 #include "sim/box/charge.h"
 #include "sim/box/mig.h"
 #include "sim/box/proc.h"
 
+/* Programs chose some of these texts, and json-c escapes only characters below U+0020. */
 static void put_text(json_object *to, const char *key, const char *text) {
-    json_object_object_add(to, key, json_object_new_string(text));
+    char safe[PATH_MAX];
+
+    safe_text_clean(safe, sizeof(safe), text, strlen(text));
+    json_object_object_add(to, key, json_object_new_string(safe));
 }
 
 static void put_number(json_object *to, const char *key, uint64_t n) {

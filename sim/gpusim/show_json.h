@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
-/*
- * The box as JSON on standard output, exact: bytes, not pictures. docs/simulator.md explains it.
- */
+/* The box as JSON on standard output, all sizes in bytes. docs/simulator.md explains it. */
 struct box;
 
-void show_json(struct box *box); /* wants the box locked */
+void show_json(struct box *box); /* needs the box locked */

@@ -40,7 +40,7 @@ void clock_read(struct target *t, struct utilization_readings *ret) {
             clamp(ret->memory_clock_mhz, gpu->locked_memory_min_mhz, gpu->locked_memory_max_mhz);
 }
 
-/* Of the video clock, which follows the SM clock at this ratio on current architectures. */
+/* The video clock follows the SM clock at this ratio on current architectures. */
 static unsigned video_of(unsigned sm_mhz) {
     return sm_mhz * 9 / 10;
 }

@@ -2,9 +2,9 @@
 /*
  * Initialising, and the way into every other call.
  *
- * nvmlInit may be called by many libraries of one process, each of which calls nvmlShutdown: a
- * count. The first opens the box, and it stays open: closing it would break calls in other
- * threads and gain nothing. Only a program that names another box between two
+ * Several libraries of one process may call nvmlInit, and each calls nvmlShutdown, so
+ * initialisations are counted. The first opens the box, and it stays open: closing it would break
+ * calls in other threads and gain nothing. Only a program that names another box between two
  * initialisations gets another one; the old mapping then stays for the rest of the process.
  */
 #include "sim/nvml/core.h"
@@ -90,7 +90,7 @@ static nvmlReturn_t open_box(void) {
     return NVML_SUCCESS;
 }
 
-/* A call that is to be slow or to hang does so without the lock: other calls may still initialise
+/* A call that a fault makes slow, or hang, waits without the lock: other calls may still initialise
  * and shut down. */
 static nvmlReturn_t initialise(const char *call) {
     nvmlReturn_t r = NVML_SUCCESS;

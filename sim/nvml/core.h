@@ -20,7 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Both nvmlInit and nvmlInit_v2 are defined here; and they are what the library exports. */
+/* We define and export both nvmlInit and nvmlInit_v2, so neither may be a macro. */
 #define NVML_NO_UNVERSIONED_FUNC_DEFS
 #pragma GCC visibility push(default)
 #include <nvml.h>
@@ -57,7 +57,7 @@ nvmlReturn_t core_enter_ci(struct target *ret, const char *call, nvmlComputeInst
                            unsigned accepts);
 /* A call that concerns no device: `gpu` stays NULL. */
 nvmlReturn_t core_enter_box(struct target *ret, const char *call, unsigned accepts);
-void core_leave(struct target *target); /* accepts what was never entered */
+void core_leave(struct target *target); /* nothing to do if never entered */
 
 #define ENTER_(t, enter)                                                                           \
     cleanup(core_leave) struct target t = { 0 };                                                   \

@@ -29,7 +29,8 @@ struct nvmlEventSet_st {
     uint64_t since[BOX_MAX_GPUS][EVENT_TYPES]; /* last event before the type was asked for */
 };
 
-static pthread_mutex_t sets_lock = PTHREAD_MUTEX_INITIALIZER; /* below the box's lock */
+static pthread_mutex_t sets_lock =
+    PTHREAD_MUTEX_INITIALIZER; /* may be taken while the box is locked */
 static struct nvmlEventSet_st *sets;
 
 static void sets_fork_prepare(void) {
@@ -150,7 +151,7 @@ static bool wants(const struct nvmlEventSet_st *set, const struct box_event *eve
            (set->types[event->gpu] & event->type) && event->seq > set->since[event->gpu][type];
 }
 
-/* The next event that the set wants. Wants the box locked. */
+/* The next event that the set wants. Needs the box locked. */
 static nvmlReturn_t take(struct box *box, struct nvmlEventSet_st *set, nvmlEventData_t *ret) {
     struct box_event event;
     bool lost = false;
@@ -158,7 +159,7 @@ static nvmlReturn_t take(struct box *box, struct nvmlEventSet_st *set, nvmlEvent
     while (event_next(box, &set->cursor, &event) == 0) {
         if (!wants(set, &event))
             continue;
-        /* what concerns one instance is for root's eyes, as in the vendor's driver */
+        /* only root sees the events of single instances, as with the vendor's driver */
         if (event.gi_id != UINT32_MAX && geteuid() != 0)
             continue;
         *ret = (nvmlEventData_t){

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Field: the same readings by number, many in one call, for exporters.
+ * Field: the readings of the other calls, by field number and many in one call, for exporters.
  */
 #include "sim/nvml/core.h"
 
@@ -123,7 +123,7 @@ static nvmlReturn_t power(struct target *t, nvmlFieldValue_t *field) {
     struct utilization_readings now;
 
     if (field->scopeId != NVML_POWER_SCOPE_GPU && field->fieldId >= NVML_FI_DEV_POWER_AVERAGE)
-        return NVML_ERROR_NOT_SUPPORTED; /* the module and the memory are not measured apart */
+        return NVML_ERROR_NOT_SUPPORTED; /* there are no separate sensors for module and memory */
     utilization_read(t->box, t->part.gpu, &now);
     switch (field->fieldId) {
     case NVML_FI_DEV_POWER_AVERAGE:
@@ -206,7 +206,7 @@ nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int valuesCount,
     for (int i = 0; i < valuesCount; i++) {
         uint64_t start_us = box_now_us();
 
-        values[i].value.ullVal = 0; /* some look at it without looking at nvmlReturn */
+        values[i].value.ullVal = 0; /* some callers read it without checking nvmlReturn */
         values[i].nvmlReturn = values[i].fieldId == 0 || values[i].fieldId >= NVML_FI_MAX
                                    ? NVML_ERROR_INVALID_ARGUMENT
                                    : read_field(&t, &values[i]);

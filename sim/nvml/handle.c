@@ -2,9 +2,10 @@
 /*
  * Handles and how to get one.
  *
- * A handle is an address in a table below that nothing is ever stored in; which entry it is says
- * which GPU, GPU instance and compute instance it stands for. So a handle can be checked without
- * following it, means the same in every thread and after a fork, and costs nothing to keep.
+ * A handle is the address of an entry in the table below, which stores nothing: the position of the
+ * entry says which GPU, GPU instance and compute instance the handle stands for. So a handle can be
+ * checked without following it, means the same in every thread and after a fork, and costs nothing
+ * to keep.
  */
 #include "sim/nvml/core.h"
 

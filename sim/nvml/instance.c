@@ -277,8 +277,8 @@ nvmlReturn_t nvmlGpuInstanceGetInfo(nvmlGpuInstance_t gpuInstance, nvmlGpuInstan
     return NVML_SUCCESS;
 }
 
-/* Slices of NVML_COMPUTE_INSTANCE_PROFILE_…, by which the driver's number is the constant itself;
- * 0: none that a GPU with seven slices has. */
+/* The slices of NVML_COMPUTE_INSTANCE_PROFILE_…; here the driver's number is the constant itself.
+ * 0: a GPU with seven slices has no such profile. */
 static unsigned compute_slices(unsigned profile) {
     static const unsigned slices[] = { 1, 2, 3, 4, 7 };
 

@@ -12,7 +12,7 @@
 
 #include "sim/box/cgroup.h"
 
-/* Drivers before this one do not have the calls; a box of such a driver has them, but refuses. */
+/* The first driver that has these calls. On a box with an older one they refuse. */
 #define FIRST_DRIVER 615
 
 static bool driver_has_limits(const struct target *t) {

@@ -32,7 +32,7 @@ static nvmlReturn_t read_memory(struct target *t, struct memory *ret) {
             charge_sums_seen(t->box, (struct box_part){ t->part.gpu, part }, &sums);
             ret->used += sums.used_bytes;
         }
-        /* with MIG on, what all instances use together is for root's eyes */
+        /* with MIG on, only root sees what all instances use together */
         if (t->gpu->mig_enabled && geteuid() != 0)
             return NVML_ERROR_NO_PERMISSION;
     }

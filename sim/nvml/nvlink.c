@@ -63,7 +63,7 @@ bool nvlink_end(const struct box *box, unsigned gpu, unsigned link, struct nvlin
     return true;
 }
 
-/* Clients ask for all links that any GPU could have: one that this GPU has not is no mistake. */
+/* Clients ask for all links that any GPU could have: asking for a missing one is no mistake. */
 static nvmlReturn_t find(const struct target *t, unsigned link, struct nvlink_end *ret) {
     REQUIRE(link < NVML_NVLINK_MAX_LINKS);
     return nvlink_end(t->box, t->part.gpu, link, ret) ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;

@@ -120,7 +120,7 @@ nvmlReturn_t nvmlDeviceGetCurrPcieLinkWidth(nvmlDevice_t device, unsigned int *c
     return NVML_SUCCESS;
 }
 
-/* Per lane; a generation is worth its predecessor twice. */
+/* Per lane; each generation doubles the rate of the one before. */
 static unsigned megatransfers(unsigned generation) {
     static const unsigned speed[] = { 0, 2500, 5000, 8000, 16000, 32000, 64000 };
 

@@ -3,9 +3,9 @@
  * Private: the table behind nvmlInternalGetExportTable, from which nvidia-smi gets its process
  * list.
  *
- * The table is a size and then functions by number. NVIDIA published in the mock of its
- * k8s-test-infra what a few of them do; those are here. All others return NOT_SUPPORTED, which
- * nvidia-smi takes for a GPU without the feature.
+ * The table is a size and then functions by number. The mock in NVIDIA's k8s-test-infra shows what
+ * a few of them do; those are implemented here. All others return NOT_SUPPORTED, which nvidia-smi
+ * takes for a GPU without the feature.
  */
 #include "sim/nvml/core.h"
 

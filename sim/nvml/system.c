@@ -74,7 +74,7 @@ nvmlReturn_t nvmlGetExcludedDeviceInfoByIndex(unsigned int index, nvmlExcludedDe
     return NVML_ERROR_INVALID_ARGUMENT;
 }
 
-/* The older words for the same, which nvml.h no longer declares. */
+/* The older names of these two calls, which nvml.h no longer declares. */
 #pragma GCC visibility push(default)
 nvmlReturn_t nvmlGetBlacklistDeviceCount(unsigned int *deviceCount);
 nvmlReturn_t nvmlGetBlacklistDeviceInfoByIndex(unsigned int index, nvmlExcludedDeviceInfo_t *info);

@@ -23,7 +23,7 @@ nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_
     return NVML_SUCCESS;
 }
 
-/* Nothing here encodes, decodes or finds motion. */
+/* The engines for video and optical flow, which the simulator never uses. */
 #define ENGINES(X)                                                                                 \
     X(nvmlDeviceGetEncoderUtilization)                                                             \
     X(nvmlDeviceGetDecoderUtilization)                                                             \
@@ -167,8 +167,10 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
     unsigned n;
 
     REQUIRE(processSamplesCount);
-    /* The caller asks for the size of its buffer. One entry per process is enough; callers expect
-     * INSUFFICIENT_SIZE, also if there is no process. */
+    /*
+     * The caller asks for the size of its buffer. One entry per process is enough; callers expect
+     * INSUFFICIENT_SIZE, even if there is no process.
+     */
     if (!utilization) {
         struct process_row rows[BOX_MAX_PROCS];
 

@@ -53,7 +53,7 @@ enum ptx_op {
         PTX_N_OPS
 };
 
-/* Everything that may stand after a dot and is no type. "::" is written as one underscore. */
+/* Everything but types that may follow a dot in an opcode. "::" is written as one underscore. */
 /* clang-format off */
 #define PTX_MODS(X)                                                                               \
     X(rn) X(rz) X(rm) X(rp) X(rna) X(rni) X(rzi) X(rmi) X(rpi) X(ftz) X(sat) X(satfinite)         \
@@ -337,9 +337,9 @@ struct ptx_module {
 int ptx_ir_grow(void *array, uint32_t *cap, uint32_t n, size_t element_bytes);
 
 uint32_t ptx_ir_type_bytes(enum ptx_type type);
-/* Whether it takes more arguments than it names. */
+/* Whether the function takes more arguments than it names. */
 bool ptx_link_variadic(const struct ptx_function *f);
-/* Whether a call with so many arguments is one of it: the rest may be missing. */
+/* Whether the function can be called with so many arguments: a variadic one may lack the rest. */
 bool ptx_link_takes(const struct ptx_function *f, uint32_t n_args);
 char ptx_ir_type_class(enum ptx_type type);
 const char *ptx_ir_type_name(enum ptx_type type);

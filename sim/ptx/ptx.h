@@ -182,14 +182,15 @@ struct ptx_launch {
     const _Atomic bool *cancel; /* may be NULL; polled, so that a runaway kernel can be ended */
     _Atomic bool *waiting;      /* may be NULL; true while all blocks that are left only poll */
     bool cooperative;           /* blocks wait for one another: all are kept resident */
-    unsigned n_sample_blocks;   /* 0: all blocks; else the cost is found without computing, or
-                                 * where that depends on data at most so many (and 4) stand for all,
-                                 * or more if these differ, unless the launch is cooperative */
-    bool by_samples;            /* compute these even where it could be told without */
-    uint64_t sample_limit;      /* warp instructions after which a sampled block is cut, and that
-                                 * more samples take together, about; 0: 2^24 */
-    uint64_t follow_limit; /* steps of warps to tell what a launch costs, until that is estimated
-                            * from some blocks; 0: 2^27 */
+    unsigned
+        n_sample_blocks; /* 0: run all blocks; else only find the cost: without computing or, if the
+                            cost depends on data, from at most this many sample blocks (and 4), or
+                            more if these differ, unless the launch is cooperative */
+    bool by_samples;     /* run the samples even if the cost can be found without */
+    uint64_t sample_limit; /* warp instructions after which a sampled block is stopped; also about
+                              the total for further samples; 0: 2^24 */
+    uint64_t follow_limit; /* steps of warps to find the exact cost of a launch; beyond that,
+                              estimate it from some blocks; 0: 2^27 */
     uint32_t stack_bytes;  /* per thread beyond the kernel's own; 0: 64 KiB */
     uint32_t n_sms;        /* %nsmid; blocks are dealt out in turn for %smid; 0: 1 */
     uint64_t clock_base;   /* what %globaltimer starts from, ns */

@@ -5,11 +5,11 @@
 
 /* From the start of a kernel to its first instruction and from its last to the next one. */
 #define KERNEL_LATENCY_NS 2000
-/* Of a copy over a link, whatever its size. */
+/* The latency of a copy over a link, whatever its size. */
 #define COPY_LATENCY_NS 6000
 /* The part of a link's or a memory's nominal rate that programs achieve. */
 #define EFFICIENCY_PERCENT 85
-/* A pageable copy is a copy to or from the staging buffer as well. */
+/* A pageable copy is slower: its bytes are also copied to or from a staging buffer. */
 #define PAGEABLE_PERCENT 50
 /* The part of its peak that a large matrix product reaches. */
 #define GEMM_PERCENT 80

@@ -17,7 +17,7 @@
 /* How often to look at conditions whose changes the executor cannot see. */
 #define POLL_NS 200000
 
-/* How long work that waits for the outside world may hold up a wait. */
+/* How long a wait considers work that itself waits for the outside world. */
 #define PATIENCE_NS UINT64_C(2000000000)
 #define LOOK_NS     UINT64_C(100000000)
 
@@ -96,7 +96,7 @@ struct work *work_ref(struct work *work) {
     return work;
 }
 
-/* Wants the lock, and gives back the work that is to be freed without it. */
+/* Drop a reference. Returns work that the caller must destroy() after it has released the lock. */
 static struct work *drop(struct work *work) {
     return __atomic_sub_fetch(&work->refs, 1, __ATOMIC_ACQ_REL) == 0 ? work : NULL;
 }
@@ -125,8 +125,8 @@ static void make_runnable(struct executor *executor, struct work *work) {
 }
 
 /*
- * Note that `work` was executed, and release the work that waited for it. Work that runs nothing is
- * executed by that, so events are reached at once and without a thread. Wants the lock.
+ * Note that `work` was executed, and release the work that waited for it. Released work that runs
+ * nothing counts as executed at once, so events need no thread. Needs the lock.
  */
 static void finish(struct executor *executor, struct work *work, uint64_t cost_ns) {
     work->item.cost_ns = cost_ns;
@@ -222,7 +222,7 @@ static void *serve_host(void *argument) {
     return NULL;
 }
 
-/* Ask for the condition of each work in the queue; those where it holds go on. Wants the lock. */
+/* Ask for the condition of each work in the queue; those where it holds go on. Needs the lock. */
 static bool poll_all(struct executor *executor) {
     struct work *work, *rest = executor->polled.first;
     bool any = false;
@@ -246,7 +246,7 @@ static bool poll_all(struct executor *executor) {
     return any;
 }
 
-/* Until some work was executed, but not for long. Wants the lock. */
+/* Sleep until some work was executed, but not for long. Needs the lock. */
 static void wait_some(struct executor *executor, uint64_t ns) {
     struct timespec until;
 
@@ -268,7 +268,10 @@ static void *serve_polled(void *argument) {
         }
         if (poll_all(executor))
             continue;
-        /* Other work may change it, and so may the program, without the executor noticing. */
+        /*
+         * Other work may make the condition true, and so may the program, unnoticed by the
+         * executor.
+         */
         wait_some(executor, POLL_NS);
     }
     pthread_mutex_unlock(&executor->lock);
@@ -391,8 +394,8 @@ static int add(struct executor *executor, const struct work_order *order, struct
     if (r < 0)
         return r;
 
-    /* One for the executor until it is executed, one for the timeline until it is resolved, one for
-     * the caller. */
+    /* Three references: one for the executor until the work is executed, one for the timeline until
+     * it is resolved, one for the caller. */
     work->refs = 3;
     if (order->before)
         follow(work, order->before);
@@ -424,7 +427,7 @@ static bool leave_aside(struct executor *executor) {
 
 /*
  * Resolve work in the timeline's order, until `target` is resolved. Sleeps while work that matters
- * is not executed, because its cost is unknown. Wants the lock.
+ * is not executed, because its cost is unknown. Needs the lock.
  */
 static void resolve(struct executor *executor, struct work *target) {
     uint64_t stuck_ns = 0;
@@ -500,7 +503,7 @@ bool work_is_done(struct executor *executor, struct work *work) {
     return done;
 }
 
-/* Wants the lock. */
+/* Needs the lock. */
 static void join(struct executor *executor, struct work *work) {
     if (work->for_caller) {
         work->for_caller = false;
@@ -517,7 +520,7 @@ bool work_precedes(struct executor *executor, struct work *work, struct work *la
     pthread_mutex_lock(&executor->lock);
     found |= work->done;
     executor->n_searches++;
-    /* What waits for something is in no queue, so its `next` is free. */
+    /* Work that waits for other work is in no queue, so this search may use its `next`. */
     for (struct work *at = work; at && !found;) {
         for (size_t i = 0; i < at->n_dependents && !found; i++) {
             struct work *dependent = at->dependents[i];

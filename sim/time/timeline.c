@@ -224,8 +224,8 @@ struct timeline_item *timeline_next(struct timeline *timeline, struct timeline_i
             return item;
         if (item->aside && !item->cost_known)
             continue;
-        /* Whether its cost is known or not: an item that is held up here holds up those after it
-         * elsewhere. */
+        /* Whether or not its cost is known: an item that waits here also holds up its successors on
+         * other resources. */
         claim(timeline, item, sorted + timeline->n_heap, claimed);
         if (target && (item == target || target->visited == timeline->n_searches))
             return NULL;

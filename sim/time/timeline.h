@@ -48,8 +48,10 @@ struct timeline_item {
     /* Told when it is known, with timeline_cost(): for a kernel that is after it ran. */
     uint64_t cost_ns;
     bool cost_known;
-    /* Set by the caller: an item of unknown cost is not waited for, and takes its turn when its
-     * cost is known after all. Only to go on where nothing else would. */
+    /*
+     * Set by the caller: do not wait for the unknown cost of this item; it takes its turn once its
+     * cost is known. For the case that nothing could go on otherwise.
+     */
     bool aside;
 
     /* the timeline's */
@@ -101,5 +103,5 @@ void timeline_resolve(struct timeline *timeline, struct timeline_item *item);
 void timeline_wait(struct timeline *timeline, const struct timeline_item *item);
 /* The host worked for `ns`. */
 void timeline_host_work(struct timeline *timeline, uint64_t ns);
-/* Forget what only a living item needs; for items that are given up, resolved or not. */
+/* Free what the item holds; for items that are no longer needed, resolved or not. */
 void timeline_item_done(struct timeline_item *item);

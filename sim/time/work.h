@@ -46,7 +46,7 @@ bool work_is_done(struct executor *executor, struct work *work);
 /* Whether `later` (not NULL) is certain to be executed after `work`: it was submitted that way, or
  * `work` is done. */
 bool work_precedes(struct executor *executor, struct work *work, struct work *later);
-/* Sleep until it has been executed; the host clock stays. */
+/* Sleep until it has been executed; the host clock does not advance. */
 void work_join(struct executor *executor, struct work *work);
 /*
  * The time of a piece of work depends on everything that may go before it, so these two wait for

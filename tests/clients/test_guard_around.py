@@ -134,6 +134,15 @@ def test_a_lease_that_is_not_its_own_gives_no_memory(jobs):
     assert other.wait(PATIENCE) == 0
 
 
+def test_what_the_guard_says_harms_no_terminal(jobs):
+    out = jobs.run(["--mem", "1G"], """
+    os.environ["ALLOT_LEASE"] = "\x1b]0;pwned\x07\u202e"
+    must(cu.cuInit(0))
+    print(cu.cuDevicePrimaryCtxRetain(0)[0].name)
+    """)
+    assert "lease \\x1b]0;pwned\\x07\\u202e cannot be used" in out.stderr and "\x1b" not in out.stderr, out.stderr
+
+
 def test_without_visible_devices_the_lease_s_card_is_all_there_is(jobs):
     uuids = [gpu["uuid"].replace("-", "")[3:] for gpu in json.loads(jobs.box.gpusim("show", "--json"))["gpus"]]
     out = jobs.run(["--mem", "1G", "--devices", "1"], """

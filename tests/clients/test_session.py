@@ -112,13 +112,13 @@ def test_who_waits_for_growth_says_its_place_and_why(daemon):
 def test_more_gpus_than_there_are_is_an_error_with_numbers(daemon, managed):
     env = {"ALLOT_SOCKET": daemon.socket if managed else "/nonexistent"}
     line = refused(daemon.box, "gpus=3", **env)
-    assert line.startswith(f"error {-errno.ENODEV} 3 GPUs are asked for, but there are 2")
+    assert line.startswith(f"error {-errno.ENODEV} 3 GPUs were requested, but there are 2")
     line = refused(daemon.box, "gpus=2", CUDA_VISIBLE_DEVICES="1", **env)
-    assert "2 GPUs are asked for, but there are 1" in line and "CUDA_VISIBLE_DEVICES=1" in line
+    assert "2 GPUs were requested, but there are 1" in line and "CUDA_VISIBLE_DEVICES=1" in line
     line = refused(daemon.box, "visible=1", CUDA_VISIBLE_DEVICES="0", **env)
     assert 'visible_devices "1"' in line and "out of range" in line and "CUDA_VISIBLE_DEVICES=0" in line
     line = refused(daemon.box, "gpus=2", "visible=1", **env)
-    assert "2 GPUs are asked for, but there are 1" in line and 'visible_devices leaves those of "1"' in line
+    assert "2 GPUs were requested, but there are 1" in line and 'visible_devices leaves those of "1"' in line
     # Without any to be seen there is the CPU.
     for words, value in ((("gpus=2",), ""), (("gpus=2", "visible="), "0,1")):
         process = session(daemon, *words, ready="devices 1", CUDA_VISIBLE_DEVICES=value, **env)
@@ -128,7 +128,7 @@ def test_more_gpus_than_there_are_is_an_error_with_numbers(daemon, managed):
 def test_under_a_lease_of_one_card_two_are_too_many(daemon):
     done = daemon.box.run([BUILD / "ctl" / "gpuctl", "run", "--no-wait", "--fraction", "0.4", "--", SESSION, "gpus=2"],
                           env={"ALLOT_SOCKET": daemon.socket}, check=False, timeout=PATIENCE)
-    assert "2 GPUs are asked for, but" in done.stdout, done.stdout + done.stderr
+    assert "2 GPUs were requested, but" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("managed", [True, False])
@@ -188,9 +188,9 @@ def test_a_session_with_a_daemon_that_hangs_is_an_error(daemon, words, job):
     finally:
         os.kill(daemon.process.pid, signal.SIGCONT)
     line = done.stdout.splitlines()[-1]
-    assert line.startswith(f"error {-errno.ENOTCONN} the daemon at {daemon.socket} is there and does not answer"), line
+    assert line.startswith(f"error {-errno.ENOTCONN} the daemon at {daemon.socket} accepts connections but does not answer"), line
     assert time.monotonic() - begun < 8
-    told = f"log 5: waiting for GPU memory: the daemon at {daemon.socket} hangs, and has to answer first"
+    told = f"log 5: waiting for GPU memory: the daemon at {daemon.socket} hangs, and must answer first"
     assert done.stdout.count("log 5: waiting") == done.stdout.count(told) == (words[0] != "no_wait=1")
     assert len(daemon.connect().GetBox()["box"]["leases"]) == n_leases
 

@@ -57,7 +57,7 @@ class CtlTest(BoxTest):
         if process.poll() is None:
             process.kill()
             process.wait(PATIENCE)
-        for pipe in (process.stdin, process.stdout, process.stderr):
+        for pipe in filter(None, (process.stdin, process.stdout, process.stderr)):
             with contextlib.suppress(OSError):
                 pipe.close()
 

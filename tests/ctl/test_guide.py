@@ -84,6 +84,9 @@ class Programs(unittest.TestCase):
                          [f"MatMul{number}: (MatMul): {CPU}{SOFT}" for number in ("", "_1", "_2", "_3")])
         self.assertEqual(lines[-2:], [f"AddN: (AddN): {CPU}", "[[88 112] [196 256]]"])
 
+    def test_without_cards_the_strategy_has_one_replica(self):
+        self.said("mirrored", "1 replicas: loss below 1e-6: yes")
+
     def test_variables_stay_on_the_cpu(self):
         lines = run("variables", self.env)
         for line in (f"weights: (Variable): {CPU}", f"weights/read: (ReadVariable): {CPU}",
@@ -150,6 +153,9 @@ class Cards(CtlTest):
         self.assertEqual([line.split()[-1] for line in lines if "(MatMul)" in line], [GPU0, GPU1, GPU0, GPU1])
         self.assertEqual(len(self.opened), 2)
         self.assertEqual(lines[-2:], [f"AddN: (AddN): {CPU}", "[[88 112] [196 256]]"])
+
+    def test_the_strategy_has_a_replica_on_each_card(self):
+        self.said("mirrored", "2 replicas: loss below 1e-6: yes")
 
     def test_variables_stay_on_the_cpu(self):
         lines = self.lines("variables")
@@ -234,3 +240,15 @@ class Leases(CtlTest):
         sizes = [line.index(f"a-name-that-is-far-too-l has {size} GiB") for size in (7, 6, 5)]
         self.assertEqual(sizes, sorted(sizes))
         self.assertIn(", and 2 more; needs 32.0 GiB more", line)
+
+
+@WITH_KERNELS
+class FourCards(CtlTest):
+    """On a box with four cards: a session leases those that its graph names."""
+
+    gpus = 4
+
+    def test_two_towers_by_hand(self):
+        lines = run("two_towers", self.env)
+        self.assertEqual(len([line for line in lines if line.startswith("Creating device ")]), 4)
+        self.assertEqual(lines[-1], "[[44 56] [98 128]]")

@@ -150,12 +150,25 @@ class Look(CtlTest):
         holder.kill()
         holder.communicate()
 
+    def test_processes_without_a_guard_are_counted(self):
+        for words, n in ((["--no-guard"], 1), ([], 0)):
+            job = self.start("run", *words, "--devices", "1", "--mem", "1G", "--", HOLD, "64MiB")
+            self.read_until(job, "holds")
+            box = self.box.until(lambda box: box["processes"] and box, "the process is seen")
+            self.assertEqual([device["unguarded_processes"] for device in box["devices"]], [0, n])
+            said = self.gpuctl("status").stdout
+            self.assertEqual("GPU 1: 1 process of leases runs without a guard" in said, n == 1, said)
+            check_schema(self.gpuctl("status", "--json").stdout)
+            job.terminate()
+            job.wait(PATIENCE)
+            self.box.until(lambda box: not box["leases"] and not box["processes"], "its end")
+
     def test_output_that_cannot_be_written_is_an_error(self):
         with open("/dev/full", "w", encoding="utf-8") as full:
             done = subprocess.run([str(GPUCTL), "status"], env=self.env, stdout=full, stderr=subprocess.PIPE,
                                   text=True, timeout=PATIENCE, check=False)
         self.assertEqual(done.returncode, 1)
-        self.assertIn("could be written", done.stderr)
+        self.assertIn("could not be written", done.stderr)
 
 
 class Bare(CtlTest):
@@ -190,15 +203,15 @@ class Bare(CtlTest):
     def test_a_driver_that_hangs_is_given_up(self):
         folder = pathlib.Path(self.box.dir) / "bin"
         folder.mkdir()
-        gpuctl, bare, pid = folder / "gpuctl", folder / "gpuctl-bare", folder / "pid"
+        gpuctl, viewer, pid = folder / "gpuctl", folder / "gpuctl-nvml-view", folder / "pid"
         gpuctl.write_bytes(GPUCTL.read_bytes())
-        bare.write_text(f"#!/bin/sh\necho $$ >{pid}\nexec sleep 10000\n", encoding="utf-8")
+        viewer.write_text(f"#!/bin/sh\necho $$ >{pid}\nexec sleep 10000\n", encoding="utf-8")
         gpuctl.chmod(0o755)
-        bare.chmod(0o755)
+        viewer.chmod(0o755)
         done = subprocess.run([str(gpuctl), "status"], env=self.env | {"ALLOT_DRIVER_TIMEOUT": "2s"}, timeout=PATIENCE,
                               capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 3, done.stderr)
-        self.assertIn("the driver does not answer for 2s", done.stderr)
+        self.assertIn("the driver has not answered for 2s", done.stderr)
         # Ended before its first line, where starting it took so long.
         number = pid.read_text(encoding="utf-8").strip() if pid.exists() else ""
         hung = pathlib.Path("/proc", number or "none", "stat")

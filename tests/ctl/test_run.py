@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import time
+import unittest
 
 from gpuctl import BUILD, GPUCTL, HOLD, PATIENCE, CtlTest
 
@@ -33,18 +34,46 @@ class Required(CtlTest):
     def test_a_guard_that_is_not_there_is_not_claimed(self):
         env = {"ALLOT_GUARD": "/with a blank/liballot-guard.so"}
         said = self.gpuctl("run", "--mem", "1G", "--", "true", env=env, status=125).stderr
-        self.assertIn("the guard is left out", said)
+        self.assertIn("starting without the guard", said)
         self.assertIn("require = guard", said)
 
     def test_a_tier_that_this_box_does_not_have_is_refused_in_words(self):
+        self.box.until(lambda box: all(tier["detail"] != "not tried yet" for tier in box["tiers"]), "a try of the tiers")
         self.box.config.write_text("[defaults]\nrequire = scope\n", encoding="utf-8")
         self.gpuctl("reload")
         said = self.gpuctl("run", "--mem", "1G", "--", "true", status=125).stderr
         self.assertIn("requires a scope with a device filter", said)
         self.assertIn('has not proven its device filter (tier 2): "gpuctl doctor" says why', said)
-        self.assertIn("leases with require = scope are denied: tier 2 is not proven here",
+        self.assertIn("leases with require = scope are denied, because tier 2 is not proven here",
                       self.gpuctl("status").stdout.replace("\n", " "))
         self.assertIn("It would be denied", self.gpuctl("explain", "--mem", "1G", status=4).stdout)
+
+
+@unittest.skipIf(os.geteuid() != 0, "needs root, to run jobs as other users")
+class Rate(CtlTest):
+    """A user's script that runs one job after the other, more than the rate allows."""
+    gpus = 1
+    config = "require = none\ngrants-per-minute = 120\n"
+    user = {"user": 4711, "group": 4711, "extra_groups": [], "cwd": "/"}
+
+    def setUp(self):
+        super().setUp()
+        job = self.box.job(uid=4711)
+        for _ in range(120):
+            job.call("Release", {"lease": job.acquire({"wait": False})["lease"]})
+
+    def test_a_script_waits_and_does_not_fail(self):
+        began = time.monotonic()
+        said = [self.gpuctl("run", "--mem", "1G", "--", "true", **self.user).stderr for _ in range(4)]
+        self.assertGreater(time.monotonic() - began, 1)
+        self.assertIn("gpuctl: waiting: you had 120 leases within a minute, and may have the next in ", "".join(said))
+
+    def test_without_a_wait_it_is_told_when(self):
+        for words in (["--no-wait"], ["--wait=1ms"]):
+            said = self.gpuctl("run", *words, "--mem", "1G", "--", "true", status=None, **self.user)
+            if said.returncode: # the machine may be so busy that half a second has passed
+                self.assertEqual(said.returncode, 124)
+                self.assertIn("may have the next in", said.stderr)
 
 
 class Run(CtlTest):
@@ -294,7 +323,7 @@ class Run(CtlTest):
                 self.assertLess(time.monotonic() - begun, 10)
                 self.assertIn("answer", done.stderr.splitlines()[-1])
                 if "index" not in words:
-                    self.assertIn(f"the daemon at {self.box.socket} is there and does not answer", done.stderr)
+                    self.assertIn(f"the daemon at {self.box.socket} accepts connections but does not answer", done.stderr)
                     self.assertIn("systemctl restart allotd", done.stderr)
             begun = time.monotonic()
             self.assertIn("did not answer", self.gpuctl("status").stdout)

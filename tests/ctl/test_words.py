@@ -71,7 +71,7 @@ class Words(unittest.TestCase):
                 done = subprocess.run([str(GPUCTL), *words], env=ENV, stdout=full, stderr=subprocess.PIPE, text=True,
                                       timeout=PATIENCE, check=False)
             self.assertEqual(done.returncode, 1, words)
-            self.assertIn("could be written", done.stderr)
+            self.assertIn("could not be written", done.stderr)
 
     def test_a_name_has_a_longest_length(self):
         self.assertIn("127", run(ENV, "run", "--name", "x" * 128, "--", "true", status=2).stderr)

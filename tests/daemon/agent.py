@@ -3,6 +3,7 @@
 
     {"do": "open", "as": "a"}                      connect to the daemon
     {"do": "send", "as": "a", "message": {…}}      one message
+    {"do": "bytes", "as": "a", "hex": "…"}         any bytes, as far as the daemon reads them
     {"do": "receive", "as": "a"}                   the next reply
     {"do": "shut", "as": "a"}                      end its sending half
     {"do": "close", "as": "a"}
@@ -71,6 +72,8 @@ def handle(order):
         buffers[name] = b""
     elif what == "send":
         connections[name].sendall(json.dumps(order["message"]).encode() + b"\0")
+    elif what == "bytes":
+        connections[name].sendall(bytes.fromhex(order["hex"]))
     elif what == "receive":
         return receive(name)
     elif what == "shut":

@@ -8,9 +8,9 @@
             first = self.job().lease(fraction(4000))
             ...
 
-Each test has its own folder, box, socket and daemon; all are gone when it ends. Tests wait for what
-happens (a reply, an event, the end of a process), for PATIENCE seconds at most, which is far more
-than any of it takes on a machine that is busy.
+Each test has its own folder, box, socket and daemon; all are gone when it ends. As root, the daemon has the shape
+of an installed one (production.py). Tests wait for what happens (a reply, an event, the end of a process), for
+PATIENCE seconds at most, which is far more than any of it takes on a machine that is busy.
 """
 import contextlib
 import json
@@ -25,6 +25,8 @@ import sys
 import tempfile
 import time
 import unittest
+
+import production
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 # A shell that starts the tests in the background, or nohup, has these ignored; what is started here would
@@ -214,7 +216,7 @@ class Job:
 class Box:
     """The box, its daemon, and everything that runs on it."""
 
-    def __init__(self, options=(), config="", wrap=()):
+    def __init__(self, options=(), config="", wrap=(), is_private=False):
         # Sockets have short paths, and other uids must get in.
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="allot-", dir="/tmp"))
         self.dir.chmod(0o755)
@@ -239,6 +241,31 @@ class Box:
         # Tests have many leases on few devices, and no CUDA programs in most of them.
         self.config.write_text(f"[defaults]\nsmall-leases = yes\n\n{config}", encoding="utf-8")
         self.gpusim("create", "--mode", "0666", *options)
+        self.helpers = {}
+        if not is_private and not production.impossible(BUILD / "daemon" / "allotd"):
+            for name, uid in (("hand", 0), ("reader", production.READER_UID)):
+                self.helpers[name] = production.HelperSocket(
+                    self.dir / name, BUILD / "daemon" / f"allot-{name}", uid, self.env, self.log)
+            self.give(self.dir)
+
+    def give(self, path):
+        """To allotd, where it is another user."""
+        if self.is_production():
+            os.chown(path, production.UID, production.UID)
+
+    def is_production(self):
+        return bool(self.helpers)
+
+    def helper(self, name):
+        """The pid of the hand or the reader; None: there is none at the moment."""
+        if self.is_production():
+            return next((process.pid for process in reversed(self.helpers[name].processes) if process.poll() is None), None)
+        pid = self.daemon.pid
+        with contextlib.suppress(OSError):
+            children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+            return next((int(child) for child in children
+                         if f"allot-{name}" in pathlib.Path(f"/proc/{child}/comm").read_text(encoding="ascii")), None)
+        return None
 
     def gpusim(self, *words):
         done = subprocess.run(
@@ -251,14 +278,21 @@ class Box:
     def arguments(self):
         return [str(BUILD / "daemon" / "allotd"), "--driver", "sim", "--config", str(self.config),
                 "--socket", str(self.socket), "--state-dir", str(self.state), "--db", str(self.db),
-                "--log-level", "debug"]
+                "--log-level", "debug",
+                *(word for name, helper in self.helpers.items() for word in (f"--{name}", str(helper.path)))]
+
+    def user(self):
+        """Whom allotd runs as, for Popen()."""
+        return {"user": production.UID, "group": production.UID, "extra_groups": []} if self.is_production() else {}
 
     def start(self, ready=True, env=None, wrap=None):
         """Start the daemon; with `ready`, until it has seen the devices."""
+        wrap = self.wrap if wrap is None else wrap
         with self.log.open("ab") as log:
             self.daemon = subprocess.Popen(
-                [*(self.wrap if wrap is None else wrap), *self.arguments()],
-                env=self.env | (env or {}), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                [*wrap, *(production.COMMAND if wrap and self.is_production() else []), *self.arguments()],
+                env=self.env | (env or {}), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                **({} if wrap else self.user()))
         if ready:
             self.wait_ready()
         return self.daemon
@@ -300,6 +334,11 @@ class Box:
         self.jobs.append(job)
         return job
 
+    def user_job(self):
+        """A job of an ordinary user's. Where its hand is root, allotd has nothing signalled in an administrator's name
+        that shows no sign of a lease, as these jobs do, and nothing of root's; but its user may do so."""
+        return self.job(uid=4711 if self.is_production() else None)
+
     def call(self, method, parameters=None, **flags):
         client = Client(self.socket)
         with contextlib.closing(client):
@@ -335,6 +374,8 @@ class Box:
         status = None
         if self.daemon is not None:
             status = self.kill(signal.SIGTERM)
+        while self.helpers:
+            self.helpers.popitem()[1].close()
         with contextlib.suppress(AssertionError):
             self.gpusim("destroy")
         said = self.said()
@@ -398,9 +439,11 @@ class BoxTest(unittest.TestCase):
     options = ()
     config = ""
     starts = True
+    is_private = False
 
     def setUp(self):
-        self.box = Box(["--gpus", str(self.gpus), "--model", self.model, *self.options], self.config)
+        self.box = Box(["--gpus", str(self.gpus), "--model", self.model, *self.options], self.config,
+                       is_private=self.is_private)
         self.addCleanup(self._done)
         if self.starts:
             self.box.start()

@@ -301,7 +301,7 @@ class Hostile(BoxTest):
                     n_refused += 1
                     continue
                 crowd.append(one)
-            # Somebody in the crowd was told why it is too many.
+            # At least one client of the crowd was told the limit.
             last = crowd[-1]
             data = last.recv(65536)
             self.assertTrue(data == b"" or b"io.allot.Manager.Busy" in data, data)

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """How allotd is started, told things by signals, and ended; and what its exit status says."""
 import os
+import pathlib
+import re
 import signal
 import socket
 import subprocess
+import unittest
 
-from box import PATIENCE, BoxTest, fraction
+import production
+from box import BUILD, GiB, PATIENCE, BoxTest, fixed, fraction, used_by
 
 
 class Invocation(BoxTest):
@@ -50,7 +54,7 @@ class Invocation(BoxTest):
         self.box.socket.write_text("", encoding="utf-8")
         done = self.run_daemon(*self.box.arguments()[1:])
         self.assertEqual(done.returncode, 1)
-        self.assertIn("no socket", done.stderr)
+        self.assertIn("is not a socket", done.stderr)
         self.box.socket.unlink()
 
     def test_a_path_that_is_too_long_is_told(self):
@@ -102,3 +106,31 @@ class Invocation(BoxTest):
         self.assertEqual(grant["environment"]["ALLOT_SOCKET"], str(self.box.socket))
         self.assertEqual(self.box.kill(signal.SIGTERM), 0)
         self.assertTrue(self.box.socket.exists(), "systemd's socket is not ours to remove")
+
+
+class Shape(BoxTest):
+    """Whom allotd and its helpers run as."""
+    REASON = production.impossible(BUILD / "daemon" / "allotd")
+
+    @staticmethod
+    def uids(pid):
+        return {int(word) for word in re.search(r"^Uid:(.*)$", pathlib.Path(f"/proc/{pid}/status").read_text("utf-8"),
+                                                re.M)[1].split()}
+
+    @unittest.skipIf(REASON, REASON)
+    def test_allotd_and_its_reader_have_no_rights_and_its_hand_is_root(self):
+        self.assertEqual(self.uids(self.box.daemon.pid), {production.UID})
+        for name, uid in (("hand", 0), ("reader", production.READER_UID)):
+            self.assertEqual([self.uids(process.pid) for process in self.box.helpers[name].processes], [{uid}])
+
+
+class Private(BoxTest):
+    is_private = True
+
+    def test_a_private_box_starts_its_own_helpers(self):
+        job = self.box.job()
+        grant = job.lease(fixed(GiB))
+        job.alloc(256 << 20)
+        self.box.until(lambda box: used_by(box, grant), "a reading of the reader's")
+        self.assertEqual(self.box.call("Kill", {"lease": grant["lease"]})["processes"], 1)
+        self.assertEqual(job.process.wait(PATIENCE), -signal.SIGTERM)

@@ -138,7 +138,7 @@ class KillPoint(unittest.TestCase):
             # whoever gave something up does not count on it any more.
             survive(lambda: step(name, what), again=step in (story.acquire, story.attach, story.grow))
             survive(lambda: self.promises_hold(story), again=True)
-        # Who asked again got what it had been given, not a second one beside it.
+        # A client that asked again got the lease that it had been given, not a second one.
         self.assertEqual(sorted(lease["name"] for lease in box.until(
             lambda seen: all(lease["name"] != "c" for lease in seen["leases"]), "the end of c")["leases"]), ["a", "b"])
         box.close()

@@ -37,7 +37,7 @@ class Life(BoxTest):
         self.gone(grant)
 
     def test_a_grant_that_reaches_no_client_is_no_lease(self):
-        """Who asked lives on, and would keep it: whether it hung up before the daemon read the call, or after."""
+        """The client lives on, and would keep it: whether it hung up before the daemon read the call, or after."""
         job = self.box.job()
         for _ in range(3):
             self.box.daemon.send_signal(signal.SIGSTOP)
@@ -94,7 +94,7 @@ class Life(BoxTest):
         check_books(self.box.look())
         worker.disconnect()
         self.box.until(lambda box: box["devices"][0]["releasing_bytes"] == 0, "the end of what was held")
-        # Nobody else's bytes are given away for it.
+        # No other lease loses bytes for it.
         self.box.job().lease(fixed(box_free(self.box.look()) - 2 * GiB))
         self.refused("NoMemory", worker.attach, grant, held=[{"device": uuid, "bytes": 4 * GiB}])
         self.assertEqual(worker.attach(grant, held=[{"device": uuid, "bytes": GiB}])[0]["held_bytes"], GiB)
@@ -140,20 +140,20 @@ class Life(BoxTest):
     def test_a_process_that_the_job_left_behind_keeps_the_lease(self):
         asker = self.box.job()
         grant = asker.acquire(fixed(GiB, confine=False))
-        heirs = [self.left_behind(grant) for _ in range(2)]
-        for heir in heirs:
-            heir.call("GetBox")  # it is there, with its environment
+        survivors = [self.left_behind(grant) for _ in range(2)]
+        for survivor in survivors:
+            survivor.call("GetBox")  # it is there, with its environment
         asker.kill()
-        self.box.until(lambda box: "goes on with process" in self.box.said(), "an heir")
+        self.box.until(lambda box: "goes on with process" in self.box.said(), "a survivor")
         said = self.box.said().rsplit("goes on with process ", 1)[1]
         self.assertIn(" and others, 2 in all", said)
-        heirs.sort(key=lambda job: not said.startswith(f"{job.pid} "))
-        for heir in heirs:
+        survivors.sort(key=lambda job: not said.startswith(f"{job.pid} "))
+        for survivor in survivors:
             lease = lease_of(self.box.look(), grant["lease"])
             self.assertEqual(lease["state"], "active")
-            heir.attach(grant)
-            heir.disconnect()
-            heir.kill()
+            survivor.attach(grant)
+            survivor.disconnect()
+            survivor.kill()
         self.gone(grant)
         self.assertEqual(self.box.said().count("goes on with process"), 1)
 
@@ -173,13 +173,13 @@ class Life(BoxTest):
     def test_a_process_left_behind_while_the_daemon_was_down_is_found(self):
         asker = self.box.job()
         grant = asker.acquire(fixed(GiB, confine=False))
-        heir = self.left_behind(grant)
+        survivor = self.left_behind(grant)
         self.box.kill()
         asker.kill()
         self.box.start()
-        self.box.until(lambda box: f"goes on with process {heir.pid}" in self.box.said(), "an heir")
-        heir.attach(grant, held=[])
-        heir.kill()
+        self.box.until(lambda box: f"goes on with process {survivor.pid}" in self.box.said(), "a survivor")
+        survivor.attach(grant, held=[])
+        survivor.kill()
         self.gone(grant)
 
     def test_no_process_keeps_a_lease_by_pretending(self):
@@ -187,8 +187,10 @@ class Life(BoxTest):
         grant = asker.acquire(fixed(GiB, confine=False))
         number = str(grant["lease"])
         self.left_behind(grant, ALLOT_TOKEN="0" * len(grant["token"]))
+        # The hand goes by the token alone: after lost books the number may be another.
+        token = {"ALLOT_TOKEN": grant["token"][::-1]} if self.box.is_production() else {}
         for wrong in ("", number + " ", "-" + number, number + "0", "0x1", "9" * 40, "x" * 300):
-            self.left_behind(grant, ALLOT_LEASE=wrong)
+            self.left_behind(grant, ALLOT_LEASE=wrong, **token)
         if os.geteuid() == 0:
             self.box.job(uid=4242, env={"ALLOT_LEASE": number, "ALLOT_TOKEN": grant["token"]})
         asker.kill()
@@ -214,10 +216,10 @@ class Life(BoxTest):
         self.gone(grant)
 
     def test_kill_signals_every_process_of_the_lease(self):
-        one, two = self.box.job(), self.box.job()
+        one, two = self.box.user_job(), self.box.user_job()
         grant = one.lease(fixed(GiB))
         two.attach(grant)
-        self.assertEqual(self.box.call("Kill", {"lease": grant["lease"]})["processes"], 2)
+        self.assertEqual(self.box.user_job().call("Kill", {"lease": grant["lease"]})["processes"], 2)
         self.assertEqual({one.process.wait(60), two.process.wait(60)}, {-signal.SIGTERM})
         self.gone(grant)
 
@@ -259,7 +261,7 @@ class Life(BoxTest):
 
     def test_a_lease_has_a_time_limit(self):
         job = self.box.job()
-        grant = job.acquire(fixed(GiB, time_limit_usec=1000))  # over before anybody can attach
+        grant = job.acquire(fixed(GiB, time_limit_usec=1000))  # over before any process can attach
         self.box.until(lambda box: (lease_of(box, grant["lease"]) or {"state": "ending"})["state"] == "ending", "its end")
 
     def test_a_process_that_connects_again_takes_its_place_anew(self):

@@ -6,9 +6,10 @@ import pathlib
 import subprocess
 import unittest
 
-from box import GiB, BoxTest, MiB, Refused, check_books, exclusive, fixed, grow, lease_of
+from box import GiB, BoxTest, MiB, Refused, check_books, exclusive, fixed, grow, lease_of, used_by
 
 IS_ROOT = os.geteuid() == 0
+CONTEXT = 414 * MiB
 
 
 def fill(path):
@@ -44,6 +45,12 @@ class Loss(BoxTest):
         self.box.start()
         self.assertTrue(any("damaged" in notice for notice in self.box.look()["notices"]))
 
+    def use(self, job, grant, size):
+        """Hold memory and use it: the driver shows a context and the rest."""
+        job.grow(grant, size)
+        job.alloc(size - CONTEXT)
+        self.box.until(lambda box: used_by(box, grant) >= size, "its memory")
+
     def back(self, job, grant, size):
         job.open.discard("main")
         return job.attach(grant, held=held(grant, size))
@@ -51,7 +58,7 @@ class Loss(BoxTest):
     def test_a_state_that_is_gone_is_told_and_rebuilt(self):
         job, other = self.box.job(), self.box.job()
         grant = job.lease(fixed(8 * GiB))
-        job.grow(grant, 2 * GiB)
+        self.use(job, grant, 2 * GiB)
         self.box.kill()
         (self.box.state / "state").unlink()
         self.box.start()
@@ -70,14 +77,14 @@ class Loss(BoxTest):
     def test_a_holder_that_comes_back_to_an_empty_folder_proves_a_loss(self):
         job = self.box.job()
         grant = job.lease(fixed(8 * GiB))
-        job.grow(grant, 2 * GiB)
+        self.use(job, grant, 2 * GiB)
         self.box.kill()
         for path in self.box.state.iterdir():
             path.unlink()
         self.box.start()
         self.assertIsNone(self.box.look().get("grace_usec"))
         self.assertEqual(self.back(job, grant, 2 * GiB)[0]["held_bytes"], 2 * GiB)
-        self.assertIn("the state is gone", self.box.said())
+        self.assertIn("the state is lost", self.box.said())
         self.assertIsNotNone(self.box.look().get("grace_usec"))
         self.refused("Busy", self.box.job().acquire, exclusive(wait=False))
         # And that it is so is itself recorded.
@@ -105,8 +112,9 @@ class Loss(BoxTest):
         first, second, stranger = self.box.job(), self.box.job(), self.box.job()
         grant = first.lease(fixed(8 * GiB))
         second.attach(grant)
-        first.grow(grant, 2 * GiB)
+        self.use(first, grant, 2 * GiB)
         second.grow(grant, GiB)
+        second.alloc(GiB - CONTEXT)
         self.lose()
         self.back(first, grant, 2 * GiB)
         self.back(second, grant, GiB)
@@ -118,6 +126,8 @@ class Loss(BoxTest):
     def test_a_second_end_within_the_grace_time_loses_nothing_more(self):
         first, second = self.box.job(), self.box.job()
         one, two = first.lease(fixed(2 * GiB)), second.lease(fixed(3 * GiB))
+        self.use(first, one, GiB)
+        self.use(second, two, 2 * GiB)
         self.lose()
         self.back(first, one, GiB)
         self.box.restart()
@@ -130,31 +140,52 @@ class Loss(BoxTest):
         self.assertEqual(lease_of(box, two["lease"])["shares"][0]["held_bytes"], 2 * GiB)
 
     @unittest.skipUnless(IS_ROOT, "needs root, for other users")
-    def test_what_another_uses_is_no_room_for_a_claim(self):
-        victim, thief = self.box.job(uid=12001), self.box.job(uid=12002)
+    def test_only_what_the_driver_shows_of_a_process_comes_back(self):
+        victim, thief, busy = self.box.job(uid=12001), self.box.job(uid=12002), self.box.job(uid=12003)
         grant = victim.lease(grow(None, 38 * GiB))
-        victim.grow(grant, 30 * GiB)
-        victim.alloc(29 * GiB)
+        self.use(victim, grant, 30 * GiB)
+        busy.alloc(0)
         self.lose()
-        self.box.until(lambda box: box["devices"][0]["unmanaged_bytes"] > 29 * GiB)
-        self.refused("NoMemory", thief.call, "Attach", {"lease": 77, "token": "zz", "held": held(grant, 39 * GiB)})
+        self.box.until(lambda box: any(device["unmanaged_bytes"] > 29 * GiB for device in box["devices"]))
+        # Of what is free and of what another uses, nothing; of what it uses itself, that.
+        for size in (39 * GiB, 5 * GiB, 2 * MiB, 0):
+            self.refused("NotFound", thief.call, "Attach", {"lease": 77, "token": "zz", "held": held(grant, size)})
+        shares = busy.call("Attach", {"lease": 78, "token": "zz", "held": held(grant, 5 * GiB)})["shares"]
+        self.assertEqual(shares[0]["held_bytes"], CONTEXT)
+        self.refused("NotFound", busy.call, "Attach", {"lease": 79, "token": "zz", "held": held(grant, 5 * GiB)})
         self.assertEqual(self.back(victim, grant, 30 * GiB)[0]["held_bytes"], 30 * GiB)
+        check_books(self.box.look())
+
+    @unittest.skipUnless(IS_ROOT, "needs root, for other users")
+    def test_a_forged_return_to_a_fresh_daemon_takes_nothing(self):
+        uuid = self.box.look()["devices"][0]["uuid"]
+        thief = self.box.job(uid=12002)
+        claim = {"lease": 1, "token": "zz", "held": [{"device": uuid, "bytes": 30 * GiB}]}
+        self.refused("NotFound", thief.call, "Attach", claim)
+        # Nor does a context make it believable that there was a lease of more.
+        thief.alloc(0)
+        self.box.until(lambda box: box["processes"], "its context")
+        self.assertEqual(thief.call("Attach", claim)["shares"][0]["held_bytes"], CONTEXT)
+        box = self.box.look()
+        check_books(box)
+        self.assertEqual(box["devices"][0]["leased_bytes"] + box["devices"][0]["unmanaged_bytes"], CONTEXT)
 
     @unittest.skipUnless(IS_ROOT, "needs root, for other users")
     def test_no_client_keeps_another_from_coming_back(self):
         victim, thief = self.box.job(uid=12001), self.box.job(uid=12002)
         grant = victim.lease(fixed(4 * GiB))
-        victim.grow(grant, 2 * GiB)
+        self.use(victim, grant, 2 * GiB)
+        thief.do("alloc", device=int(grant["shares"][0]["device"] != self.box.look()["devices"][0]["uuid"]), bytes=0)
         self.lose()
-        # Who calls it his own first gets one, for what he says that he holds; it is not the other's.
+        # The first claim of a number gets a lease, for what the driver shows; it is not the other's.
         thief.attach({"lease": grant["lease"]}, held=held(grant, 2 * MiB))
         self.assertEqual(self.back(victim, grant, 2 * GiB)[0]["held_bytes"], 2 * GiB)
         box = self.box.look()
         check_books(box)
-        self.assertEqual({lease["uid"]: lease["shares"][0]["held_bytes"] for lease in box["leases"]},
+        self.assertEqual({lease["uid"]: lease["shares"][0]["guaranteed_bytes"] for lease in box["leases"]},
                          {12001: 2 * GiB, 12002: 2 * MiB})
         # And it goes on under the number that the job knows.
-        self.assertEqual(victim.shrink(grant, GiB)["held_bytes"], GiB)
+        self.assertEqual(victim.shrink(grant, GiB)["held_bytes"], 2 * GiB)
         victim.kill()
         self.box.until(lambda seen: [lease["uid"] for lease in seen["leases"]] == [12002], "the victim's end")
 
@@ -196,7 +227,7 @@ class Full(BoxTest):
         folder.mkdir(exist_ok=True)
         # A namespace that outlives the daemon, so that the next one finds the same disk.
         keeper = subprocess.Popen(
-            ["unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size={size} none "{folder}" && echo && exec cat'],
+            ["unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size={size},mode=777 none "{folder}" && echo && exec cat'],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.box.processes.append(keeper)
         keeper.stdout.readline()
@@ -242,6 +273,7 @@ class Full(BoxTest):
         job = self.box.job()
         grant = job.lease(fixed(4 * GiB))
         job.grow(grant, GiB)
+        job.alloc(GiB - CONTEXT)
         self.box.kill()
         damage(root / "state")
         fill(root / "filler")

@@ -12,11 +12,11 @@ import unittest
 
 from box import BUILD, GiB, BoxTest, Client, Closed, Refused, check_books, fixed, fraction, grow
 
-SCARCE = BUILD / "tests" / "daemon" / "scarce.so"
+FAILING_MALLOC = BUILD / "tests" / "daemon" / "failing_malloc.so"
 ROUNDS = 10**6 if os.environ.get("ALLOT_TEST_LONG") == "yes" else 60
 
 
-@unittest.skipUnless(SCARCE.exists(), "scarce.so is not built")
+@unittest.skipUnless(FAILING_MALLOC.exists(), "failing_malloc.so is not built")
 class Memory(BoxTest):
     gpus = 2
     holds = True # what the session is about; else drains
@@ -27,10 +27,11 @@ class Memory(BoxTest):
         super().setUp()
         self.left = self.box.dir / "left"
         self.left.write_bytes(struct.pack("q", 0))
+        self.box.give(self.left)
         self.begin()
 
     def begin(self):
-        self.box.start(env={"LD_PRELOAD": str(SCARCE), "SCARCE": str(self.left)})
+        self.box.start(env={"LD_PRELOAD": str(FAILING_MALLOC), "FAILING_MALLOC": str(self.left)})
 
     def set_left(self, number):
         with self.left.open("r+b") as file:

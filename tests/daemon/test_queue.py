@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The queue: which request is next, which may pass, what clients are told, and how a wait ends."""
+import os
 import signal
+import unittest
 
 from box import Closed, GiB, BoxTest, MiB, check_books, exclusive, fixed, fraction, grow
 
@@ -36,6 +38,28 @@ class Queue(BoxTest):
             self.assertEqual(reply["parameters"]["grant"]["environment"]["CUDA_DEVICE_ORDER"], "PCI_BUS_ID")
             self.assertEqual(self.names(), [str(n) for n in range(i + 1, 3)])
             waiter.kill()
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root, for other users")
+    def test_a_user_that_blocks_itself_keeps_no_other_waiting(self):
+        mallory = self.box.job(uid=12001)
+        mallory.lease(fixed(2 * MiB))
+        mallory.send("Acquire", {"request": exclusive(name="all")}, more=True, on="wait")
+        self.assertTrue(mallory.receive("wait")["continues"])
+        self.box.job(uid=12002).lease(fraction(9000, wait=False))
+        self.assertEqual(self.names(), ["all"])
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root, for other users")
+    def test_a_reservation_expires_and_the_wait_goes_on(self):
+        self.box.config.write_text("[defaults]\nsmall-leases = yes\n[allotd]\nreserve-time = 2s\n", encoding="utf-8")
+        self.box.call("Reload")
+        self.box.job(uid=12003).lease(fixed(2 * MiB))
+        mallory, honest = self.box.job(uid=12001), self.box.job(uid=12002)
+        mallory.send("Acquire", {"request": exclusive(name="all")}, more=True)
+        self.assertTrue(mallory.receive()["continues"])
+        honest.send("Acquire", {"request": grow(30 * GiB, name="some")}, more=True)
+        reply, _ = final(honest)
+        self.assertIn("grant", reply["parameters"])
+        self.assertEqual(self.names(), ["all"])
 
     def test_a_higher_priority_goes_first(self):
         self.box.config.write_text("[defaults]\nmax-priority = 50\n", encoding="utf-8")
@@ -109,9 +133,9 @@ class Queue(BoxTest):
         self.assertNotIn("place", {key for key, value in told["parameters"].items() if value is not None})
 
     def test_growth_that_is_called_off_is_answered_if_it_was_given(self):
-        """Who ends its sending half in the turn in which the bytes are given hears that it has them, or has not got
-        them: which of the two is seen to first is the daemon's affair. In a turn before that it is forgotten. The
-        books say the same as what was answered."""
+        """A client that ends its sending half in the turn in which the bytes are granted either gets the grant or does
+        not get the bytes: the daemon may handle either first. In an earlier turn the growth is forgotten. The books
+        agree with the answer."""
         one, two = self.box.job(), self.box.job()
         lease = one.lease(fixed(10 * GiB))
         two.attach(lease)

@@ -66,9 +66,9 @@ class Silent(BoxTest):
         self.assertEqual(self.box.kill(signal.SIGTERM), 0)
 
     def test_accounts_are_kept_while_names_are_looked_up(self):
+        self.silence.touch()
         job = self.box.job(uid=SOMEBODY)
         job.lease(fraction(1000))
-        self.silence.touch()
         caller, gone = self.box.client(), self.box.client()
         for client in (gone, caller):
             client.send("Usage", {"by": "user"})

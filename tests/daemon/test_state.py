@@ -6,7 +6,7 @@ import pathlib
 import subprocess
 import unittest
 
-from box import GiB, BoxTest, Refused, check_books, fixed, lease_of
+from box import GiB, BoxTest, MiB, Refused, check_books, fixed, lease_of
 
 
 class Damage(BoxTest):
@@ -20,6 +20,7 @@ class Damage(BoxTest):
         job = self.box.job()
         grant = job.lease(fixed(4 * GiB))
         job.grow(grant, GiB)
+        job.alloc(GiB - 414 * MiB)  # beside its context
         self.box.kill()
         files = self.files()
         self.assertTrue(files)
@@ -72,7 +73,7 @@ class FullDisk(BoxTest):
         self.box.state.mkdir()
         # The daemon's own mount namespace has a small tmpfs where the state goes.
         self.box.wrap = ["unshare", "-m", "sh", "-c",
-                         f'mount -t tmpfs -o size=1m none "{self.box.state}" && exec "$0" "$@"']
+                         f'mount -t tmpfs -o size=1m,mode=777 none "{self.box.state}" && exec "$0" "$@"']
         self.box.start()
         root = pathlib.Path(f"/proc/{self.box.daemon.pid}/root{self.box.state}")
         job = self.box.job()

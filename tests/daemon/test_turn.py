@@ -16,7 +16,7 @@ class Instances(BoxTest):
         resume = json.dumps(message("Resume", {"devices": [uuid]})).encode() + b"\0"
         look = json.dumps(message("GetBox")).encode() + b"\0"
         for _ in range(20):
-            # Pipelined, and deaf to the first answer: an instance has no handles that the hand would
+            # Pipelined, and deaf to the first answer: an instance has no handles that the reader would
             # have to close, so the call is answered while it is being made.
             clients = [self.box.client() for _ in range(8)]
             for i, client in enumerate(clients):

@@ -2,7 +2,9 @@
 """In which order a process first reaches some of its functions, by breakpoints of gdb.
 
     python3 trace.py attach PID FILE FUNCTION…     until FILE.done is there; then FILE has the names, a line each
+    python3 trace.py calls PID FILE FUNCTION…      the same of every call, each name with those of all its callers
     python3 trace.py run FILE FUNCTION… -- COMMAND…
+    python3 trace.py run-calls FILE FUNCTION… -- COMMAND…
 """
 import pathlib
 import subprocess
@@ -12,7 +14,7 @@ SCRIPT = """
 import os, threading, time
 import gdb
 
-FILE, PID, FUNCTIONS = {file!r}, {pid!r}, {functions!r}
+FILE, PID, FUNCTIONS, IS_CALLS = {file!r}, {pid!r}, {functions!r}, {is_calls!r}
 reached = []
 
 
@@ -22,9 +24,18 @@ class Entry(gdb.Breakpoint):
         self.function, self.silent = name, True
 
     def stop(self):
-        if self.function not in reached:
+        if IS_CALLS:
+            reached.append(" ".join(stack()))
+        elif self.function not in reached:
             reached.append(self.function)
         return False
+
+
+def stack():
+    frame = gdb.newest_frame()
+    while frame is not None:
+        yield frame.name() or "?"
+        frame = frame.older()
 
 
 def end():
@@ -55,12 +66,13 @@ if PID:
 
 def main():
     pid, words = 0, sys.argv[2:]
-    if sys.argv[1] == "attach":
+    if not sys.argv[1].startswith("run"):
         pid, words = int(words[0]), words[1:]
     file, words = words[0], words[1:]
     split = words.index("--") if "--" in words else len(words)
     script = pathlib.Path(f"{file}.py")
-    script.write_text(SCRIPT.format(file=file, pid=pid, functions=words[:split]), encoding="utf-8")
+    script.write_text(SCRIPT.format(file=file, pid=pid, functions=words[:split],
+                                    is_calls=sys.argv[1].endswith("calls")), encoding="utf-8")
     command = ["gdb", "-q", "-batch", "-nx", "-x", str(script)]
     if split < len(words):
         command += ["--args", *words[split + 1:]]

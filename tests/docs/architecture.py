@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The walks of docs/architecture.md name functions that are in the files they are said to be in.
+"""The walks of docs/architecture.md name functions that are in the files they are said to be in, and what they leave out
+is in the tree.
 
 tests/daemon/test_walks.py compares their order with traces.
 """
@@ -25,9 +26,29 @@ def walks(text):
     return found
 
 
+def left_out(text):
+    """Each walk by its name: the functions that its list leaves out of the table, with a reason."""
+    found, name = {}, None
+    for line in text.splitlines():
+        heading = re.match(r"\*\*(\w+)\*\*: |#", line)
+        if heading:
+            name = (heading.group(1) or "").lower()
+        row = re.match(r"- ((?:`\w+`(?:, | and )?)+): \w", line)
+        if row and name:
+            found.setdefault(name, []).extend(re.findall(r"\w+", row.group(1).replace(" and ", " ")))
+    return found
+
+
+def functions():
+    """All names that a source of the product defines a function by."""
+    return {name for folder in ("allocator", "daemon", "libclient") for path in (TOP / folder).rglob("*.c")
+            for name in re.findall(r"(?m)^[a-z].*[ *](\w+)\(", path.read_text(encoding="utf-8"))}
+
+
 def main():
     wrong = []
-    found = walks((TOP / "docs/architecture.md").read_text(encoding="utf-8"))
+    text = (TOP / "docs/architecture.md").read_text(encoding="utf-8")
+    found = walks(text)
     if set(found) != {"request", "tensor", "status"}:
         sys.exit(f"docs/architecture.md has the walks {', '.join(found)}, not request, tensor and status")
     for name, rows in found.items():
@@ -37,6 +58,11 @@ def main():
                 wrong.append(f"{name}: there is no {file}")
             elif not re.search(rf"(?m)^[a-z].*[ *]{function}\(", path.read_text(encoding="utf-8")):
                 wrong.append(f"{name}: {file} defines no {function}()")
+    defined = functions()
+    for name, names in left_out(text).items():
+        wrong += [f"{name}: {function}() is left out, and there is none" for function in names if function not in defined]
+        wrong += [f"{name}: {function}() is left out, and has a row" for function in names
+                  if function in (row[0] for row in found.get(name, []))]
     if wrong:
         sys.exit("\n".join(wrong))
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Includes only look down: each folder may include itself and what is listed for it here.
+"""Includes only look down: each folder may include itself and what is listed for it here. Tests mirror the folders.
 
 Vendor headers are for the folders that speak NVIDIA's ABIs.
 """
@@ -22,25 +22,43 @@ LAYERS = {
     "ctl": ["base", "driver", "wire", "libclient/allot", "libclient/core", "libclient/lease"],
     "sim": ["base", "vendor"],
 }
-# Inside libclient, from the bottom; folders of one row do not know each other.
-LIBCLIENT = [
-    ["allot"],
-    ["core"],
-    ["lease"],
-    ["graph"],
-    ["device"],
-    ["ops", "kernels"],
-    ["place"],
-    ["exec"],
-    ["api"],
-]
-# Inner folders: what else of their own top folder each may include. The longest name that fits counts.
+# Inside these folders, from the bottom; folders of one row do not know each other.
+ROWS = {
+    "libclient": [
+        ["allot"],
+        ["core"],
+        ["lease"],
+        ["graph"],
+        ["device"],
+        ["ops", "kernels"],
+        ["place"],
+        ["exec"],
+        ["api"],
+    ],
+    # A plan is made without memory; memory knows plans; a run has both; the engine keeps them between runs.
+    "libclient/exec": [["stop"], ["plan"], ["memory"], ["run"], ["engine"]],
+    "daemon": [["broker", "accounts"], ["hand"], ["enforce"], ["devices"], ["config", "state"], ["server"]],
+    "ctl": [["view"], ["source"], ["job", "selftest"], ["verbs"]],
+}
+# Headers beside the rows that every row may include. Files beside the rows stand above them. The manager has a struct
+# of each room of the daemon, and each room gets the manager: its header is of no row.
+BESIDE = {
+    "daemon": ["manager", "broker_events", "log"],
+    "ctl": ["gpuctl", "installed"],
+}
+# Inner folders that may include less than their row: what else of their own top folder each may include. The longest
+# name that fits counts. A single header that is named here may be of any row.
 INNER = {
     "daemon/broker": [],
     "daemon/accounts": [],
     "daemon/hand": ["daemon/broker"],
-    "daemon/hand/exec": ["daemon/broker", "daemon/hand", "daemon/enforce/process"],
-    "daemon/config": ["daemon/broker", "daemon/devices", "daemon/enforce", "daemon/server", "daemon/manager", "daemon/log"],
+    "daemon/hand/exec": ["daemon/broker", "daemon/hand/hand", "daemon/hand/wire", "daemon/hand/serve", "daemon/hand/limit",
+                         "daemon/enforce/process", "daemon/enforce/job_marks"],
+    "daemon/hand/reader": ["daemon/broker", "daemon/hand/hand", "daemon/hand/wire", "daemon/hand/serve"],
+    "daemon/hand/limit": [],
+    "daemon/config": ["daemon/broker", "daemon/devices", "daemon/enforce"],
+    # The folders below sim/cuda and sim/ptx group the files of one kind; they are not layers: a context, its memory,
+    # streams, graphs and modules know each other in the driver that they imitate.
     "sim/box": [],
     "sim/time": ["sim/box"],
     "sim/nvml": ["sim/box"],
@@ -49,32 +67,59 @@ INNER = {
     "sim/cublas": ["sim/private", "sim/half"],
     "sim/cuda": ["sim/box", "sim/time", "sim/ptx", "sim/private"],
     "ctl/view": [],
-    "ctl/source": ["ctl/view", "ctl/job/job_env", "ctl/gpuctl"],
-    "ctl/job": ["ctl/view", "ctl/source", "ctl/gpuctl"],
+    "ctl/selftest": ["ctl/source/nvml_box"],
 }
-# The privileged program is its own: nothing else includes what only it does.
-PRIVATE = ["daemon/hand/exec"]
+# Inner folders that may include less of the other top folders than their own top folder may. The privileged hand
+# knows which driver is meant, and nothing that loads it.
+OUTER = {
+    "daemon/broker": ["base"],
+    "daemon/hand/exec": ["base", "driver/driver"],
+}
+# The helpers are programs of their own: nothing else includes what only they do.
+PRIVATE = ["daemon/hand/exec", "daemon/hand/reader"]
 VENDOR = {"cuda.h", "cudaTypedefs.h", "nvml.h", "cublas_v2.h", "cublas.h"}
 SPEAK_VENDOR = {"vendor", "driver", "guard", "sim", "examples", "tests", "bench"}
 # Programs at the top of everything may include anything of ours.
 FREE = {"tests", "examples", "bench"}
 
 
-def rank(folder):
-    return next((level for level, row in enumerate(LIBCLIENT) if folder in row), None)
+def beneath(path, folders):
+    """The longest of `folders` that `path` lies in; None: in none of them."""
+    return max((folder for folder in folders if path.startswith(f"{folder}/")), key=len, default=None)
+
+
+def may_include_row(source, target, folder):
+    """Whether the rows of `folder`, in which both lie, allow it."""
+    mine, theirs = (path[len(folder) + 1:].split("/") for path in (source, target))
+    if len(mine) == 1 or mine[0] == theirs[0]:
+        return True
+    if len(theirs) == 1:
+        return folder not in BESIDE or theirs[0].removesuffix(".h") in BESIDE[folder]
+    ranks = [next((level for level, row in enumerate(ROWS[folder]) if path[0] in row), None) for path in (mine, theirs)]
+    return None not in ranks and ranks[1] < ranks[0]
 
 
 def may_include_inner(source, target):
     if any(target.startswith(f"{room}/") and not source.startswith(f"{room}/") for room in PRIVATE):
         return False
-    room = max((room for room in INNER if source.startswith(f"{room}/")), key=len, default=None)
-    return room is None or any(target.startswith(f"{allowed}/") or target == f"{allowed}.h"
-                               for allowed in [room, *INNER[room]])
+    room = beneath(source, INNER)
+    if room and target.removesuffix(".h") in INNER[room]:
+        return True
+    return ((room is None or beneath(target, [room, *INNER[room]]) is not None) and
+            all(may_include_row(source, target, folder) for folder in ROWS
+                if source.startswith(f"{folder}/") and target.startswith(f"{folder}/")))
 
 
 def folders_that_are_not_there():
-    named = {*LAYERS, *INNER, *PRIVATE, *(f"libclient/{folder}" for row in LIBCLIENT for folder in row)}
-    return [f"{folder} is no folder of the tree" for folder in sorted(named) if not (TOP / folder).is_dir()]
+    rows = {f"{folder}/{room}" for folder in ROWS for row in ROWS[folder] for room in row}
+    wrong = [f"{folder} is no folder of the tree" for folder in sorted({*LAYERS, *INNER, *OUTER, *PRIVATE, *ROWS, *rows})
+             if not (TOP / folder).is_dir()]
+    wrong += [f"{folder}/{name}.h is beside no row" for folder in BESIDE for name in BESIDE[folder]
+              if not (TOP / folder / f"{name}.h").is_file()]
+    for folder in ROWS:
+        there = {str(path.parent.relative_to(TOP)) for path in (TOP / folder).glob("*/*.[ch]")}
+        wrong += [f"{room} is in no row of {folder}" for room in sorted(there - rows)]
+    return wrong
 
 
 def may_include(source, target):
@@ -83,15 +128,17 @@ def may_include(source, target):
     if own in FREE:
         return True
     if target.parts[0] == own:
-        if not may_include_inner(str(source), str(target)):
-            return False
-        if own != "libclient" or len(source.parts) < 3 or len(target.parts) < 3:
-            return True
-        mine, theirs = source.parts[1], target.parts[1]
-        if mine == theirs:
-            return True
-        return rank(mine) is not None and rank(theirs) is not None and rank(theirs) < rank(mine)
-    return any(str(target).startswith(f"{folder}/") for folder in LAYERS[own])
+        return may_include_inner(str(source), str(target))
+    room = next((room for room in OUTER if str(source).startswith(f"{room}/")), None)
+    return any(str(target).startswith(f"{folder}/") or str(target) == f"{folder}.h"
+               for folder in (OUTER[room] if room else LAYERS[own]))
+
+
+def tests_without_a_room():
+    """Unit tests and fixtures lie in the folders of what they try."""
+    return [f"{path.relative_to(TOP)}: there is no folder {path.parent.relative_to(TOP / tests)}"
+            for tests in ("tests/unit", "tests/support") for path in sorted((TOP / tests).rglob("*/*.[ch]"))
+            if not (TOP / path.parent.relative_to(TOP / tests)).is_dir()]
 
 
 def main():
@@ -110,10 +157,11 @@ def main():
                 if name in VENDOR:
                     if folder not in SPEAK_VENDOR:
                         wrong.append(f"{source}:{line}: {name} is for {', '.join(sorted(SPEAK_VENDOR))}")
-                elif kind == '"':
+                elif kind == '"' or name.split("/")[0] in {*LAYERS, *FREE}:
                     target = pathlib.PurePath(name)
                     if len(target.parts) > 1 and not may_include(source, target):
                         wrong.append(f"{source}:{line}: {folder} may not include {name}")
+    wrong += tests_without_a_room()
     if wrong:
         sys.exit("\n".join(wrong))
     if n_files == 0:

@@ -215,12 +215,8 @@ nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensor
     ANSWER(*degrees = 37;);
 }
 
-nvmlReturn_t nvmlDeviceGetFanSpeed(nvmlDevice_t device, unsigned *speed) {
+nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t device, unsigned *limit) {
     return NVML_ERROR_NOT_SUPPORTED;
-}
-
-nvmlReturn_t nvmlDeviceGetPerformanceState(nvmlDevice_t device, nvmlPstates_t *state) {
-    ANSWER(*state = NVML_PSTATE_UNKNOWN;);
 }
 
 nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, nvmlMemoryErrorType_t type,
@@ -244,30 +240,6 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
     memcpy(samples, all, sizeof(all));
     *count = 5;
     return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetAccountingBufferSize(nvmlDevice_t device, unsigned *n) {
-    ANSWER(*n = 4;);
-}
-
-nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned *count, unsigned *pids) {
-    ANSWER({
-        *count = 2;
-        pids[0] = 500;
-        pids[1] = 501;
-    });
-}
-
-nvmlReturn_t nvmlDeviceGetAccountingStats(nvmlDevice_t device, unsigned pid,
-                                          nvmlAccountingStats_t *stats) {
-    if (pid == 501)
-        return NVML_ERROR_NOT_FOUND;
-    ANSWER(*stats = ((nvmlAccountingStats_t){
-               .gpuUtilization = 12,
-               .memoryUtilization = (unsigned)NVML_VALUE_NOT_AVAILABLE,
-               .maxMemoryUsage = 345,
-               .time = 678,
-           }););
 }
 
 nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *current, unsigned *pending) {
@@ -320,6 +292,14 @@ nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t a, nvmlDevice_t b, nvmlGpuP2PCa
                                     nvmlGpuP2PStatus_t *status) {
     ANSWER(*status = index == NVML_P2P_CAPS_INDEX_NVLINK ? NVML_P2P_STATUS_GPU_NOT_SUPPORTED
                                                          : NVML_P2P_STATUS_OK;);
+}
+
+nvmlReturn_t nvmlDeviceGetMaxPcieLinkGeneration(nvmlDevice_t device, unsigned *generation) {
+    ANSWER(*generation = 4;);
+}
+
+nvmlReturn_t nvmlDeviceGetMaxPcieLinkWidth(nvmlDevice_t device, unsigned *width) {
+    ANSWER(*width = 16;);
 }
 
 nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned link, nvmlEnableState_t *up) {

@@ -3,7 +3,7 @@
 """Records the losses of a network that TensorFlow trains, step by step: record-mlp.py > mlp.txt
 
 Needs the wheels of scripts/requirements/graph-peers.txt. Weights, inputs and labels are those of
-tests/support/formula.h; tests/unit/test-train-golden.c trains the same by liballot. Once in 32 bits, as
+tests/support/formula.h; tests/unit/libclient/api/test-train-golden.c trains the same by liballot. Once in 32 bits, as
 people do, and once in 64, where two libraries may hardly differ.
 """
 import os

@@ -8,21 +8,21 @@ models=$(cd "$(dirname "$0")" && pwd)
 
 # name, what must come of it (holds, or what spin says), model, macros; LTL: with weak fairness.
 rows=(
-    "line|holds|line.pml|"
-    "line-served|holds|line.pml|LTL"
-    "line-no-wakeup|assertion violated|line.pml|NO_STIR"
-    "line-delays|assertion violated|line.pml|NO_KEEP"
-    "line-slack|assertion violated|line.pml|WIDE_SLACK"
-    "line-overcommits|assertion violated|line.pml|NO_CHECK"
-    "line-starves|acceptance cycle|line.pml|LTL NO_AGEING"
+    "queue|holds|queue.pml|"
+    "queue-served|holds|queue.pml|LTL"
+    "queue-no-wakeup|assertion violated|queue.pml|NO_WAKEUP"
+    "queue-delays|assertion violated|queue.pml|NO_KEEP"
+    "queue-room|assertion violated|queue.pml|WIDE_ROOM"
+    "queue-overcommits|assertion violated|queue.pml|NO_CHECK"
+    "queue-starves|acceptance cycle|queue.pml|LTL NO_AGEING"
     "growth-banker|holds|growth.pml|BANKER LTL"
-    "growth-knot|holds|growth.pml|KNOT"
+    "growth-deadlock|holds|growth.pml|DETECT"
     "growth-no-rule|invalid end state|growth.pml|NO_RULE"
     "growth-half-rule|invalid end state|growth.pml|BANKER HALF_RULE"
     "restart|holds|restart.pml|"
     "restart-lost|holds|restart.pml|LOST"
     "restart-reply-first|assertion violated|restart.pml|REPLY_FIRST"
-    "restart-no-debt|assertion violated|restart.pml|NO_DEBT"
+    "restart-no-releasing|assertion violated|restart.pml|NO_RELEASING"
     "restart-no-grace|assertion violated|restart.pml|LOST NO_GRACE"
 )
 

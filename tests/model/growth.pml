@@ -4,9 +4,10 @@
  * want. A job that can neither grow nor end is a deadlock, which spin reports by itself.
  *
  * With BANKER all jobs declare their maxima, and growth is granted only if the job itself can still
- * come to its end in some order (daemon/broker/queue/bankers.c): no deadlock, and every job ends. Without, nobody
- * declares, growth is granted wherever it fits, and waits that can never end are found when they
- * begin; the youngest is told so and gives back what it has (daemon/broker/queue/deadlock.c).
+ * come to its end in some order (daemon/broker/queue/bankers.c): no deadlock, and every job ends. With
+ * DETECT no job declares, growth is granted wherever it fits, and waits that can never end are found
+ * when they begin; the youngest is told so and gives back what it has
+ * (daemon/broker/queue/deadlock.c).
  *
  * Broken on purpose, each to be found: NO_RULE (neither), and HALF_RULE (the banker looks at the
  * device that grows and not at the others).
@@ -70,13 +71,13 @@ inline is_safe(me, d) {
     job[me].has[d]--
 }
 
-/* Whether everybody who has not ended waits for what cannot come; into `ok`. */
-inline is_knotted() {
+/* Whether every job that has not ended waits for what cannot come; into `ok`. */
+inline is_deadlocked() {
     work[0] = CAP;
     work[1] = CAP;
     done = 0;
     k = 0;
-    /* Those who wait keep what they have, the others end. */
+    /* Waiting jobs keep what they have, the others end. */
     do
     :: k < N ->
         if
@@ -138,9 +139,9 @@ proctype grower(byte me) {
            fi;
            job[me].waits = true;
            job[me].on = d;
-#ifdef KNOT
+#ifdef DETECT
            /* A wait that can never end is given up, here its own: it is the youngest. */
-           is_knotted();
+           is_deadlocked();
            if
            :: ok && free[d] == 0 -> job[me].waits = false; give_back(me)
            :: else

@@ -10,11 +10,11 @@
  *   the units that clients believe in, and those that dead clients have left behind, never exceed
  *   the device; and what the daemon has in its books never falls short of what clients believe in.
  *
- * With LOST the records are gone as well: the books are made again from whoever comes back and from
- * what the driver shows.
+ * With LOST the records are gone as well: the books are made again from the holders that come back and
+ * from what the driver shows.
  *
- * Broken on purpose, each to be found: REPLY_FIRST; NO_DEBT (a dead client's unit is free before the
- * driver has it back); LOST with NO_GRACE (granting before everybody is back).
+ * Broken on purpose, each to be found: REPLY_FIRST; NO_RELEASING (a dead client's unit is free before
+ * the driver has it back); LOST with NO_GRACE (granting before all holders are back).
  */
 #define N     3
 #define CAP   2
@@ -35,8 +35,8 @@ byte n_kills;
 
 #define MANAGED (books[0] + books[1] + books[2] + releasing[0] + releasing[1] + releasing[2])
 #ifdef LOST
-#define STRAY(i)  (lingers[i] && !books[i] && !releasing[i])
-#define UNMANAGED (STRAY(0) + STRAY(1) + STRAY(2))
+#define UNCLAIMED(i) (lingers[i] && !books[i] && !releasing[i])
+#define UNMANAGED    (UNCLAIMED(0) + UNCLAIMED(1) + UNCLAIMED(2))
 #else
 #define UNMANAGED 0
 #endif
@@ -69,7 +69,7 @@ inline forget() {
 }
 
 proctype daemon() {
-    byte i, who;
+    byte i, holder;
 
 start:
     do
@@ -77,33 +77,33 @@ start:
     :: atomic {
            !grace && USED < CAP ->
            if
-           :: asks[0] && !books[0] && !releasing[0] -> who = 0
-           :: asks[1] && !books[1] && !releasing[1] -> who = 1
-           :: asks[2] && !books[2] && !releasing[2] -> who = 2
+           :: asks[0] && !books[0] && !releasing[0] -> holder = 0
+           :: asks[1] && !books[1] && !releasing[1] -> holder = 1
+           :: asks[2] && !books[2] && !releasing[2] -> holder = 2
            fi;
-           books[who] = true
+           books[holder] = true
        };
        if
        :: atomic { n_kills < KILLS -> forget() }; goto start
        :: skip
        fi;
 #ifdef REPLY_FIRST
-       atomic { asks[who] && !dead[who] -> believes[who] = true; asks[who] = false };
+       atomic { asks[holder] && !dead[holder] -> believes[holder] = true; asks[holder] = false };
        if
        :: atomic { n_kills < KILLS -> forget() }; goto start
        :: skip
        fi;
-       recorded[who] = true
+       recorded[holder] = true
 #else
-       recorded[who] = true;
+       recorded[holder] = true;
        if
        :: atomic { n_kills < KILLS -> forget() }; goto start
        :: skip
        fi;
-       /* Who has died meanwhile hears nothing; its end is seen like any other. */
+       /* A client that has died meanwhile hears nothing; its end is seen like any other. */
        atomic {
            if
-           :: asks[who] && !dead[who] -> believes[who] = true; asks[who] = false
+           :: asks[holder] && !dead[holder] -> believes[holder] = true; asks[holder] = false
            :: else
            fi
        }
@@ -111,55 +111,55 @@ start:
     /* A client's end. */
     :: atomic {
            if
-           :: books[0] && dead[0] -> who = 0
-           :: books[1] && dead[1] -> who = 1
-           :: books[2] && dead[2] -> who = 2
+           :: books[0] && dead[0] -> holder = 0
+           :: books[1] && dead[1] -> holder = 1
+           :: books[2] && dead[2] -> holder = 2
            fi;
-           books[who] = false;
-#ifndef NO_DEBT
-           releasing[who] = lingers[who];
+           books[holder] = false;
+#ifndef NO_RELEASING
+           releasing[holder] = lingers[holder];
 #endif
-           recorded[who] = releasing[who]
+           recorded[holder] = releasing[holder]
        }
     /* The driver agrees. */
     :: atomic {
            if
-           :: releasing[0] && !lingers[0] -> who = 0
-           :: releasing[1] && !lingers[1] -> who = 1
-           :: releasing[2] && !lingers[2] -> who = 2
+           :: releasing[0] && !lingers[0] -> holder = 0
+           :: releasing[1] && !lingers[1] -> holder = 1
+           :: releasing[2] && !lingers[2] -> holder = 2
            fi;
-           releasing[who] = false;
-           recorded[who] = false
+           releasing[holder] = false;
+           recorded[holder] = false
        }
     /* A holder gives back. */
     :: atomic {
            if
-           :: books[0] && !dead[0] && !believes[0] && !asks[0] -> who = 0
-           :: books[1] && !dead[1] && !believes[1] && !asks[1] -> who = 1
-           :: books[2] && !dead[2] && !believes[2] && !asks[2] -> who = 2
+           :: books[0] && !dead[0] && !believes[0] && !asks[0] -> holder = 0
+           :: books[1] && !dead[1] && !believes[1] && !asks[1] -> holder = 1
+           :: books[2] && !dead[2] && !believes[2] && !asks[2] -> holder = 2
            fi;
-           recorded[who] = false;
-           books[who] = false
+           recorded[holder] = false;
+           books[holder] = false
        }
     /* A client that asked before the kill asks again and is answered from the record. */
     :: atomic {
            if
-           :: books[0] && asks[0] && !dead[0] && recorded[0] -> who = 0
-           :: books[1] && asks[1] && !dead[1] && recorded[1] -> who = 1
-           :: books[2] && asks[2] && !dead[2] && recorded[2] -> who = 2
+           :: books[0] && asks[0] && !dead[0] && recorded[0] -> holder = 0
+           :: books[1] && asks[1] && !dead[1] && recorded[1] -> holder = 1
+           :: books[2] && asks[2] && !dead[2] && recorded[2] -> holder = 2
            fi;
-           believes[who] = true;
-           asks[who] = false
+           believes[holder] = true;
+           asks[holder] = false
        }
-    /* Somebody comes back whom no record knows. */
+    /* A holder comes back that no record knows. */
     :: atomic {
            if
-           :: believes[0] && !books[0] -> who = 0
-           :: believes[1] && !books[1] -> who = 1
-           :: believes[2] && !books[2] -> who = 2
+           :: believes[0] && !books[0] -> holder = 0
+           :: believes[1] && !books[1] -> holder = 1
+           :: believes[2] && !books[2] -> holder = 2
            fi;
-           books[who] = true;
-           recorded[who] = true
+           books[holder] = true;
+           recorded[holder] = true
        }
     /* All holders are back, or known to be dead. */
     :: atomic {

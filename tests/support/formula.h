@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Formula: numbers that look drawn by lot and are the same in every language. What trains a network
- * here and in another library begins with the same weights; tests/golden/record-mlp.py has it too.
+ * Formula: numbers that look random and are the same in every language, so that a network that
+ * trains here and in another library starts with the same weights; tests/golden/record-mlp.py has
+ * it too.
  */
 #include <stddef.h>
 #include <stdint.h>

@@ -17,13 +17,8 @@ BUILD = pathlib.Path(os.environ.get("ALLOT_BUILD") or pathlib.Path(__file__).res
 
 @pytest.fixture(scope="session")
 def machine(tmp_path_factory):
-    booted = machines.Machine(tmp_path_factory.mktemp("machine"), os.environ["ALLOT_TREE"], BUILD)
-    try:
-        booted.boot()
-        booted.run("systemctl", "enable", "--now", "allotd.socket", "allot-hand.socket")
+    with machines.booted(tmp_path_factory.mktemp("machine")) as booted:
         yield booted
-    finally:
-        booted.end()
 
 
 @pytest.fixture(scope="session")
@@ -50,8 +45,4 @@ def pytest_xdist_make_scheduler(config, log):
 def pytest_runtest_makereport(item, call):
     """A failure shows what the daemon said."""
     outcome = yield
-    report = outcome.get_result()
-    booted = next((item.funcargs[name] for name in ("served", "machine", "followed", "bare") if name in item.funcargs), None)
-    if report.failed and booted and booted.leader:
-        tail = booted.try_run("journalctl", "--no-pager", "-n", "60", "-o", "short-monotonic").stdout
-        report.sections.append(("journal", tail))
+    machines.add_journal(outcome.get_result(), item, ("served", "machine", "followed", "bare"))

@@ -25,11 +25,14 @@ Requires=basic.target dbus.service systemd-logind.service
 After=basic.target dbus.service systemd-logind.service
 AllowIsolate=yes
 """
-# The simulator is no driver: it is found by the environment, and its box must be written.
+# The simulator is no driver: it is found by the environment, its box must be written, and where a driver knows its
+# processes by itself, the simulator looks for them in /proc.
 SIMULATED = """[Service]
 Environment=GPUSIM_BOX=%s ALLOT_SIM_DIR=%s
 ReadWritePaths=-/run/gpusim
+ProtectProc=default
 """
+SOCKETS = ["allotd.socket", "allot-hand.socket", "allot-reader.socket"]
 
 
 def cgroup2():
@@ -130,9 +133,9 @@ class Machine:
         (self.root / "etc/machine-id").write_text("")
 
     def simulate(self, libraries):
-        """Have allotd and its hand take the simulated libraries for the driver."""
+        """Have allotd and its helpers take the simulated libraries for the driver."""
         self.libraries = libraries
-        for unit in ("allotd.service", "allot-hand@.service"):
+        for unit in ("allotd.service", "allot-hand@.service", "allot-reader@.service"):
             self.write(f"/etc/systemd/system/{unit}.d/simulated.conf", SIMULATED % (BOX, libraries))
 
     def install(self, build):
@@ -256,10 +259,16 @@ class Machine:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text)
 
+    def helpers(self, name):
+        """The running instances of allot-hand@.service or allot-reader@.service."""
+        listed = self.run("systemctl", "list-units", "--plain", "--no-legend", "--state=active", f"{name}@*")
+        return re.findall(rf"{name}@\S+\.service", listed)
+
     def hands(self):
-        """The running instances of allot-hand@.service."""
-        listed = self.run("systemctl", "list-units", "--plain", "--no-legend", "--state=active", "allot-hand@*")
-        return re.findall(r"allot-hand@\S+\.service", listed)
+        return self.helpers("allot-hand")
+
+    def readers(self):
+        return self.helpers("allot-reader")
 
     # ---- Allot ----
 
@@ -294,6 +303,27 @@ class Machine:
     def job(self, uid, *request):
         """A job of a user's that says where it is and lives until its input ends."""
         return Job(self, uid, request)
+
+
+@contextlib.contextmanager
+def booted(work, prepare=lambda machine: None):
+    """A machine with Allot, its sockets enabled; `prepare` changes its files before it is booted."""
+    machine = Machine(work, os.environ["ALLOT_TREE"], os.environ["ALLOT_BUILD"])
+    try:
+        prepare(machine)
+        machine.boot()
+        machine.run("systemctl", "enable", "--now", *SOCKETS)
+        yield machine
+    finally:
+        machine.end()
+
+
+def add_journal(report, item, names=("served", "machine")):
+    """A failure shows what the daemon said."""
+    found = next((item.funcargs[name] for name in names if name in item.funcargs), None)
+    if report.failed and found and found.leader:
+        tail = found.try_run("journalctl", "--no-pager", "-n", "60", "-o", "short-monotonic").stdout
+        report.sections.append(("journal", tail))
 
 
 class Bare(Machine):
@@ -340,7 +370,10 @@ import json, os, socket, sys
 def call(method, **parameters):
     s = socket.socket(socket.AF_UNIX)
     s.connect("/run/allot/io.allot")
-    s.sendall(json.dumps({"method": "io.allot.Manager." + method, "parameters": parameters}).encode() + b"\0")
+    try:
+        s.sendall(json.dumps({"method": "io.allot.Manager." + method, "parameters": parameters}).encode() + b"\0")
+    except BrokenPipeError:
+        pass # it was turned away, and told why
     data = b""
     while not data.endswith(b"\0"):
         data += s.recv(65536) or sys.exit(method + ": closed")

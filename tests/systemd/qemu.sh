@@ -38,9 +38,9 @@ printf '/usr/local/lib\n/usr/local/lib/x86_64-linux-gnu\n' >"$root/etc/ld.so.con
 chroot "$root" ldconfig
 units=$root/etc/systemd/system
 libraries=$(cd "$root" && find usr/local -name libnvidia-ml.so.1 | head -n 1)
-for unit in allotd.service allot-hand@.service; do
+for unit in allotd.service allot-hand@.service allot-reader@.service; do
     mkdir -p "$units/$unit.d"
-    printf '[Service]\nEnvironment=GPUSIM_BOX=/run/gpusim/box ALLOT_SIM_DIR=/%s\nReadWritePaths=-/run/gpusim\n' \
+    printf '[Service]\nEnvironment=GPUSIM_BOX=/run/gpusim/box ALLOT_SIM_DIR=/%s\nReadWritePaths=-/run/gpusim\nProtectProc=default\n' \
         "${libraries%/*}" >"$units/$unit.d/simulated.conf"
 done
 cat >"$units/selftest.service" <<END

@@ -58,7 +58,7 @@ def test_the_readme_installs_enables_and_looks(followed):
 
 
 def test_it_runs_and_will_after_the_next_boot(followed):
-    for unit in ("allotd.service", "allotd.socket", "allot-hand.socket"):
+    for unit in ("allotd.service", *machines.SOCKETS):
         assert followed.is_active(unit) == "active"
         assert followed.run("systemctl", "is-enabled", unit) == "enabled"
     assert followed.run("systemctl", "--failed", "--plain", "--no-legend") == ""
@@ -149,4 +149,4 @@ def test_without_systemd_running_it_does_what_can_be_done(followed):
     done = followed.type(hidden, SOURCE)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "systemd does not run here" in done.stdout
-    assert "the user allot" in done.stdout and "the units" not in done.stdout
+    assert "the users allot" in done.stdout and "the units" not in done.stdout

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of ordinary users: what they get, what they are refused, and what nobody can take from them."""
+"""Jobs of ordinary users: what they get, what they are refused, and what no other user can take from them."""
 import json
 import os
+import re
 
 import pytest
 
@@ -39,8 +40,9 @@ def test_outside_of_leases_nothing_is_refused_in_open_mode(served):
 
 
 def test_a_job_is_in_a_scope_in_its_own_slice(served, job):
-    assert job.told["cgroup"] == f"/user.slice/user-{ADA}.slice/allot-{job.lease}.scope"
-    assert served.show(job.scope, "Slice") == f"user-{ADA}.slice"
+    # The session has TasksMax=, as every transient scope: a slice has it for all leases of the session.
+    cgroup = rf"/user\.slice/user-{ADA}\.slice/(user-{ADA}-allot_[0-9a-f]{{16}}\.slice)/allot-{job.lease}\.scope"
+    assert served.show(job.scope, "Slice") == re.fullmatch(cgroup, job.told["cgroup"])[1]
     assert served.show(job.scope, "DevicePolicy") == "closed"
     assert served.leases()[job.lease]["scope"] == job.scope
     assert {1, 2} <= set(served.leases()[job.lease]["tiers"])
@@ -79,7 +81,8 @@ def test_children_are_in_it_too(served):
 def test_limits_of_the_unit_that_is_left_are_kept(served):
     said = served.run("systemd-run", "--quiet", "--wait", "--pipe", "-p", f"User={ADA}", "-p", "TasksMax=77",
                       "-p", "MemoryMax=300M", "gpuctl", "run", "-q", "--devices", "0", "--mem", "1G", "--", "bash", "-c",
-                      "scope=$(sed -n 's,^0::.*/,,p' /proc/self/cgroup); systemctl show $scope -p Slice -p TasksMax -p MemoryMax")
+                      "slice=$(sed -n 's,^0::.*/\\(.*\\)/.*,\\1,p' /proc/self/cgroup); "
+                      "systemctl show $slice -p Slice -p TasksMax -p MemoryMax")
     assert set(said.splitlines()) == {"Slice=system.slice", "TasksMax=77", f"MemoryMax={300 << 20}"}
 
 
@@ -182,7 +185,7 @@ def test_kill_reaches_everybody_in_the_scope(served):
 def test_the_third_waits_until_one_ends(served):
     first, second = (served.job(ADA, "--devices", "0", "--fraction", "0.4") for _ in range(2))
     waiting = served.start(BOB, "gpuctl", "run", "-q", "--devices", "0", "--fraction", "0.4", "--", "echo", "runs")
-    until("somebody who waits", lambda: served.status()["queue"])
+    until("a waiting request", lambda: served.status()["queue"])
     assert served.status()["queue"][0]["uid"] == BOB
     first.end()
     assert waiting.communicate(timeout=machines.PATIENCE)[0].strip().endswith("runs")

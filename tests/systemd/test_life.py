@@ -76,18 +76,20 @@ def test_a_daemon_that_hangs_is_ended_by_the_watchdog(served, job):
 def test_waiters_keep_their_place_over_a_restart(served, job):
     second = served.job(ADA, "--devices", "0", "--fraction", "0.4")
     waiting = served.start(BOB, "gpuctl", "run", "-q", "--devices", "0", "--fraction", "0.4", "--", "echo", "runs")
-    until("somebody who waits", lambda: served.status()["queue"])
+    until("a waiting request", lambda: served.status()["queue"])
     served.restart()
-    until("somebody who waits again", lambda: served.status()["queue"])
+    until("a waiting request again", lambda: served.status()["queue"])
     second.end()
     assert "runs" in waiting.communicate(timeout=machines.PATIENCE)[0]
 
 
-def test_a_hand_that_is_killed_is_replaced(served, job):
-    hand = served.hands()[0]
-    served.kill("9", served.show(hand, "MainPID"))
-    until("another hand", lambda: served.hands() and served.hands()[0] != hand)
+@pytest.mark.parametrize("name, other", [("allot-hand", "allot-reader"), ("allot-reader", "allot-hand")])
+def test_a_helper_that_is_killed_is_replaced_and_the_other_stays(served, job, name, other):
+    helper, stays = served.helpers(name)[0], served.helpers(other)[0]
+    served.kill("9", served.show(helper, "MainPID"))
+    until("another one", lambda: served.helpers(name) and served.helpers(name)[0] != helper)
     until("fresh readings", lambda: served.device(0)["stale_usec"] is None)
+    assert served.helpers(other) == [stays]
     kept(served, job)
 
 
@@ -157,7 +159,7 @@ def test_clients_hear_of_the_mistake_at_once(mistaken):
     for command in (["status"], ["run", "--no-wait", "--mem", "1G", "--", "true"]):
         done = mistaken.as_user(ADA, "env", "-u", "GPUSIM_BOX", "-u", "LD_LIBRARY_PATH", "gpuctl", *command, timeout=10)
         assert done.returncode != 0
-        assert f"allotd does not run, its configuration is wrong: {MISTAKE}" in done.stderr
+        assert f"allotd cannot run, because its configuration is wrong: {MISTAKE}" in done.stderr
     # A connection is a start, and not a row of them until systemd closes the socket.
     assert failures(mistaken) < before + 6
     assert mistaken.is_active("allotd.socket") == "active"
@@ -179,7 +181,7 @@ def test_jobs_outlive_the_mistake(job, mistaken):
 def test_requests_wait_for_the_mistake_to_be_mended(mistaken):
     waiting = mistaken.start(BOB, "gpuctl", "run", "--mem", "1G", "--", "echo", "runs")
     told = waiting.stdout.readline()
-    assert told == f"gpuctl: allotd does not run, its configuration is wrong: {MISTAKE}; asking again when allotd is back\n"
+    assert told == f"gpuctl: allotd cannot run, because its configuration is wrong: {MISTAKE}; asking again when allotd is back\n"
     before = failures(mistaken)
     until("more attempts than a daemon that hangs up without a word gets", lambda: failures(mistaken) > before + 4)
     assert waiting.poll() is None

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The amounts that can be in use are sums of subsets, kept as bits, one a granule: a lease or a
+ * The amounts that can be in use are sums of subsets, kept as bits, one per granule: a lease or a
  * waiter in front adds itself by a shift. For each waiter in turn, the largest sum that leaves it
  * room is the tightest state in which it starts.
  */
@@ -12,7 +12,7 @@
 
 #define WORDS_MAX 4096 /* 512 GiB */
 
-/* Every sum also with `granules` more; those past the end are of no interest. */
+/* Add every sum increased by `granules`; those past the end are dropped. */
 static void add(uint64_t *bits, size_t n_words, uint64_t granules) {
     size_t words = granules / 64, rest = granules % 64;
 

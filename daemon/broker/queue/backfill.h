@@ -30,7 +30,7 @@
 
 struct backfill_case {
     uint64_t usable_bytes;
-    uint64_t vague_bytes; /* that may come back in parts */
+    uint64_t vague_bytes; /* of leases that may give back in parts, at any time */
     const uint64_t *lease_bytes;
     uint32_t n_leases;
     const uint64_t *need_bytes; /* of those in front, in their order */

@@ -2,16 +2,15 @@
 /*
  * The banker's rule, among leases that declared their maximum.
  *
- * A state is safe if there is an order in which each of them can have all that it may still ask
- * for, on all its devices, from what is free and what those before it gave back. From a safe state
- * a step of one lease leads to a safe one if, and only if, that lease itself comes to its end in
- * some such order: so the search stops there. Leases without a declared maximum, unmanaged and
- * releasing bytes do not count as taken: they come to an end by other rules
- * (daemon/broker/queue/deadlock.c, time limits), and waiting for them is waiting for memory, which
- * the queue does already.
+ * A state is safe if there is an order in which each of them can get everything that it may still
+ * ask for, on all its devices, from what is free and what those before it gave back. From a safe
+ * state a step of one lease leads to a safe state if, and only if, that lease itself can finish in
+ * some such order: so the search stops there. Leases without a declared maximum, and unmanaged and
+ * releasing bytes, do not count as taken: they end by other rules (daemon/broker/queue/deadlock.c,
+ * time limits), and waiting for them is waiting for memory, which the queue does already.
  *
- * Where the maxima on a device add up to no more than it has, every lease can reach its maximum at
- * any time, and there is nothing to search.
+ * If the maxima on a device add up to no more than it has, every lease can reach its maximum at any
+ * time, and there is nothing to search.
  */
 #include "daemon/broker/internal.h"
 
@@ -35,7 +34,7 @@ static uint64_t need_of(const struct share *share) {
     return share->limit_bytes > charge ? share->limit_bytes - charge : 0;
 }
 
-/* Whether a lease with these wants can end; `self` is that lease, NULL: not made yet. */
+/* Whether a lease with these wants can finish; `self` is that lease, NULL: not made yet. */
 static bool comes_to_end(struct broker *broker, const struct lease *self, const struct want *wants,
                          uint32_t n_wants) {
     int64_t work[BOOKS_MAX];

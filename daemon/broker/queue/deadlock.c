@@ -19,7 +19,7 @@
 #include <stdio.h>
 
 /* State of a search: processes and leases that carry `mark` are stuck. */
-struct search {
+struct deadlock_search {
     uint64_t mark;
     int64_t free_bytes[BOOKS_MAX];
 };
@@ -28,7 +28,7 @@ static bool is_stuck_wait(const struct waiter *waiter) {
     return waiter->why <= WHY_UNSAFE && waiter->is_active;
 }
 
-/* A holder that has nothing of the lease says nothing about it, unless no holder has. */
+/* A holder that has nothing of the lease does not count, unless no holder has anything. */
 static bool is_stuck(const struct lease *lease, uint64_t mark) {
     const struct holder *holder;
     bool some = false;
@@ -54,16 +54,16 @@ static bool is_stuck(const struct lease *lease, uint64_t mark) {
     return some || (lease->owner && lease->owner->mark == mark);
 }
 
-static void charge(struct search *search, const struct lease *lease, int sign) {
+static void charge(struct deadlock_search *search, const struct lease *lease, int sign) {
     for (uint32_t i = 0; i < lease->n_shares; i++)
         search->free_bytes[lease->shares[i].book->slot] +=
             sign * (int64_t)books_charge(&lease->shares[i]);
 }
 
-/* Each lease that the process has a part in; one that it holds and acquired comes twice. */
+/* Call `fn` for each lease of the process; one that it holds and acquired comes twice. */
 static void each_lease(const struct proc *proc,
-                       void (*fn)(struct search *search, struct lease *lease),
-                       struct search *search) {
+                       void (*fn)(struct deadlock_search *search, struct lease *lease),
+                       struct deadlock_search *search) {
     struct holder *holder;
     struct lease *lease;
 
@@ -75,23 +75,23 @@ static void each_lease(const struct proc *proc,
     }
 }
 
-static void take(struct search *search, struct lease *lease) {
+static void take(struct deadlock_search *search, struct lease *lease) {
     if (lease->mark == search->mark || !is_stuck(lease, search->mark))
         return;
     lease->mark = search->mark;
     charge(search, lease, -1);
 }
 
-static void give(struct search *search, struct lease *lease) {
+static void give(struct deadlock_search *search, struct lease *lease) {
     if (lease->mark != search->mark)
         return;
     lease->mark = 0;
     charge(search, lease, 1);
 }
 
-/* Bytes of stuck leases that are the process's own, but for one lease. */
-static int64_t own_bytes(const struct search *search, const struct proc *proc, unsigned slot,
-                         const struct lease *but) {
+/* Bytes of stuck leases that are the process's own, not counting one lease. */
+static int64_t own_bytes(const struct deadlock_search *search, const struct proc *proc,
+                         unsigned slot, const struct lease *but) {
     const struct holder *holder;
     const struct lease *lease;
     int64_t sum = 0;
@@ -111,7 +111,7 @@ static int64_t own_bytes(const struct search *search, const struct proc *proc, u
     return sum;
 }
 
-static bool could_end(const struct search *search, const struct waiter *waiter) {
+static bool could_end(const struct deadlock_search *search, const struct waiter *waiter) {
     uint32_t n = 0;
 
     if (waiter->holder) {
@@ -132,7 +132,7 @@ static bool could_end(const struct search *search, const struct waiter *waiter) 
     return n >= waiter->claim->n_wanted;
 }
 
-static bool all_could_end(const struct search *search, const struct proc *proc) {
+static bool all_could_end(const struct deadlock_search *search, const struct proc *proc) {
     const struct waiter *waiter;
 
     list_foreach (waiter, &proc->waiters, in_proc) {
@@ -143,7 +143,7 @@ static bool all_could_end(const struct search *search, const struct proc *proc) 
 }
 
 /* Processes that are left over carry the mark. Returns how many. */
-static uint32_t find_deadlock(struct broker *broker, struct search *search) {
+static uint32_t find_deadlock(struct broker *broker, struct deadlock_search *search) {
     struct proc *proc;
     uint32_t n = 0;
     bool moved = true;
@@ -181,8 +181,9 @@ static uint32_t find_deadlock(struct broker *broker, struct search *search) {
     return n;
 }
 
-/* The wait to be given up. */
-static struct waiter *find_victim(const struct broker *broker, const struct search *search) {
+/* The wait to give up. */
+static struct waiter *find_victim(const struct broker *broker,
+                                  const struct deadlock_search *search) {
     struct waiter *victim = NULL, *waiter;
     struct proc *proc;
 
@@ -200,7 +201,7 @@ static struct waiter *find_victim(const struct broker *broker, const struct sear
     return victim;
 }
 
-/* "process 12 of uid 1000 holds 15 GiB of GPU-… by lease 3 and waits for …" */
+/* "process 12 of uid 1000 holds 15 GiB under lease 3 and waits for …" */
 static void name_member(const struct proc *proc, char *text, size_t size) {
     const struct waiter *waiter = list_first(&proc->waiters, struct waiter, in_proc);
     const struct holder *holder = list_first(&proc->holders, struct holder, in_proc);
@@ -211,14 +212,14 @@ static void name_member(const struct proc *proc, char *text, size_t size) {
 
     for (uint32_t i = 0; lease && i < lease->n_shares; i++)
         charge_bytes += books_charge(&lease->shares[i]);
-    snprintf(text, size, "process %d of uid %u has %s by lease %llu and waits for %s",
+    snprintf(text, size, "process %d of uid %u holds %s under lease %llu and waits for %s",
              (int)proc->process.pid, (unsigned)waiter->user->uid,
              units_format_bytes(charge_bytes, bytes), lease ? (unsigned long long)lease->id : 0,
              waiter->asked);
 }
 
-void deadlock_resolve(struct broker *broker) {
-    struct search search;
+void deadlock_resolve(struct broker *broker, struct verdict *ret) {
+    struct deadlock_search search;
 
     broker->is_deadlock_due = false;
     while (find_deadlock(broker, &search) > 0) {
@@ -240,6 +241,7 @@ void deadlock_resolve(struct broker *broker) {
             "%u processes wait for each other's memory, and none could ever go on: this wait, the "
             "youngest of the lowest priority, is given up; give memory back and ask again",
             verdict.n_holders);
-        queue_answer(broker, victim, &verdict);
+        if (queue_answer(broker, victim, &verdict))
+            *ret = verdict;
     }
 }

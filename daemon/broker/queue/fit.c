@@ -2,9 +2,10 @@
 /*
  * Whether a claim fits into what is left on the devices, and where.
  *
- * First what others have no part in: hours, and the quotas of the user. Devices that these leave
- * out are no candidates now; if too few remain, the claim waits for its own user or for the clock,
- * and keeps nothing from others. Then memory, device by device, and placement among those that fit.
+ * First come the rules in which others have no part: hours, and the quotas of the user. Devices
+ * that these leave out are no candidates now; if too few remain, the claim waits for its own user
+ * or for the clock, and reserves nothing. Then comes memory, device by device, and the choice among
+ * the devices that fit.
  */
 #include "daemon/broker/internal.h"
 
@@ -13,11 +14,6 @@
 
 #include "daemon/broker/device_choice.h"
 #include "daemon/broker/visibility.h"
-
-static bool is_spent(const struct broker *broker, const struct user *user) {
-    return user->rules.quota_byte_seconds != UNITS_FOREVER && broker->sink.spent &&
-           broker->sink.spent(broker->sink.userdata, user->uid) >= user->rules.quota_byte_seconds;
-}
 
 bool fit_quota_leaves(const struct user *user, const struct book *book, uint64_t bytes) {
     uint64_t quota = units_share(user->rules.quota_permyriad, book->usable_bytes);
@@ -41,7 +37,7 @@ bool fit_quota_reaches(const struct user *user, const struct claim *claim) {
     return reaches(user, claim, n_old);
 }
 
-/* Options that rules and hours leave now, as indices; what they leave out goes into `ret`. */
+/* Options that rules and hours allow now, as indices; the reason for the others goes into `ret`. */
 static uint32_t permitted(const struct broker *broker, const struct user *user,
                           const struct claim *claim, struct moment now, uint16_t *options,
                           struct fit *ret) {
@@ -107,7 +103,7 @@ void fit_decide(struct broker *broker, const struct user *user, const struct cla
     ret->blocked = -1;
     ret->n_chosen = 0;
     ret->how[0] = '\0';
-    ret->is_spent = is_spent(broker, user);
+    ret->is_spent = user_is_spent(user);
     n = permitted(broker, user, claim, now, options, ret);
     if (n == 0)
         return;
@@ -131,7 +127,7 @@ void fit_decide(struct broker *broker, const struct user *user, const struct cla
         order[input.n_order++] = option->slot;
     }
     if (n_new > n_new_left && n_new_left < claim->n_wanted) {
-        /* New devices only as far as the quota of devices goes: the best of them. */
+        /* Take new devices only as far as the quota of devices allows: the best of them. */
         struct device_choice_input fresh = input;
         uint16_t new_order[BOOKS_MAX], kept = 0;
 
@@ -158,7 +154,7 @@ void fit_decide(struct broker *broker, const struct user *user, const struct cla
     device_choice_decide(&choice, &input);
     for (uint32_t i = 0; i < choice.n_chosen; i++)
         in[choice.chosen[i]] = true;
-    /* The job counts them in its own order, whichever was the best. */
+    /* List them in the job's own order, whichever was the best. */
     for (uint32_t i = 0; i < input.n_order; i++)
         if (in[order[i]]) {
             ret->chosen[ret->n_chosen] = &claim->options[by_slot[order[i]]];

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The queue: the waiters in their order, and which of them to look at again.
+ * The queue: the waiters in their order, and which of them to consider again.
  *
- * The order is fixed when a waiter joins. A step of priority is worth `age_usec` of waiting; as all
- * waiters age alike, comparing priority + waited / age at any moment is comparing since - priority
- * × age, which never changes: nothing is sorted again, and a waiter that waits long enough is
- * passed by none.
+ * The order is fixed when a waiter joins. A step of priority is worth `age_usec` of waiting. As all
+ * waiters age alike, comparing priority + waited / age at any time is the same as comparing since -
+ * priority × age, which never changes. So nothing is sorted again, and no waiter can pass one that
+ * has waited long enough.
  *
- * Nothing is decided here; daemon/broker/queue/schedule.c does that, for the devices that are dirty
- * (more may be had of them: bytes came back, or a waiter that kept some left) and for the waiters
- * that are fresh (they came, or what stopped them is over). A waiter that waits for something else
- * than other leases (its user's quota, hours, health) is not active: it keeps its place, and keeps
- * nothing back from others.
+ * daemon/broker/queue/schedule.c decides which waiters are served, for the devices that are dirty
+ * (they may have more to give: bytes came back, or a waiter that reserved some left) and for the
+ * waiters that are fresh (they are new, or what stopped them is over). A waiter that waits for
+ * something other than other leases (its user's quota, hours, health) is not active: it keeps its
+ * place, and reserves nothing.
  */
 #include "daemon/broker/internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -23,7 +24,7 @@
 
 #define AGE_MAX (UINT64_C(1000) * 365 * 24 * 3600 * 1000000) /* a thousand years: never */
 
-/* ---- What is to be looked at -------------------------------------------------------------------
+/* ---- Waiters that the next schedule looks at ---------------------------------------------------
  */
 
 bool queue_place_before(struct queue_place a, struct queue_place b) {
@@ -47,14 +48,14 @@ void queue_touch_all(struct broker *broker) {
     broker->is_queue_due = true;
 }
 
-/* Bytes of a device changed hands: a waiter that only the banker's rule stops may be met now. */
+/* Bytes of a device changed hands: a waiter that only the banker's rule stops may be served now. */
 void queue_note_bankers(struct broker *broker) {
     broker->is_bankers_due = true;
     broker->is_queue_due |= (broker->growths && broker->growths->any[MARKS] & MARK_UNSAFE) ||
                             (broker->requests && broker->requests->any[MARKS] & MARK_UNSAFE);
 }
 
-/* The user has less than before, and so has the device: one of its waiters may be met now. */
+/* The user has less than before, and so has the device: one of its waiters may be served now. */
 void queue_note_freed(struct broker *broker, struct user *user) {
     broker->is_deadlock_due = true;
     queue_unpark_user(broker, user);
@@ -85,13 +86,13 @@ static void activate(struct broker *broker, struct waiter *waiter, bool is_fresh
             node->size = MIN(node->size, waiter->claim->options[i].guaranteed_bytes);
     }
     waiter->is_active = true;
-    broker->is_bankers_due = true; /* what it keeps may lead another waiter to other devices */
+    broker->is_bankers_due = true; /* what it reserves may move another waiter to other devices */
     rank_tree_mark(node);
     if (is_fresh)
         queue_refresh(broker, waiter);
 }
 
-/* What it kept back may be had now, where that is enough for some waiter. */
+/* What it reserved is available now, if that is enough for some waiter. */
 static void deactivate(struct broker *broker, struct waiter *waiter) {
     struct rank_tree_node *node = &waiter->in_queue;
     struct queue_place at = queue_place_of(waiter);
@@ -107,7 +108,8 @@ static void deactivate(struct broker *broker, struct waiter *waiter) {
 
         if ((node->marks[i / 64] >> i % 64 & 1) &&
             (!queue_place_before(bound->place, at) ||
-             bound->room_bytes >= rank_tree_least(broker->requests)))
+             bound->room_bytes >=
+                 (broker->n_growths_at[i] > 0 ? BOOKS_GRANULE : rank_tree_least(broker->requests))))
             queue_touch(broker, i);
     }
     memset(node->marks, 0, sizeof(node->marks));
@@ -124,8 +126,10 @@ int64_t queue_key(const struct broker *broker, uint64_t since_usec, int32_t prio
     return (int64_t)since_usec - priority * (int64_t)age;
 }
 
-/* Waiters behind have other places now: they are told by timers.c. */
+/* Waiters behind have other places now: timers.c tells them. */
 static void places_changed(struct broker *broker) {
+    if (broker->waiters.n == 0)
+        return;
     broker->is_moved = true;
     if (broker->next_sweep_usec == UINT64_MAX) {
         broker->next_sweep_usec = broker->now_usec + SWEEP_USEC;
@@ -135,7 +139,7 @@ static void places_changed(struct broker *broker) {
     }
 }
 
-int queue_enter(struct broker *broker, struct waiter *waiter) {
+static int enter(struct broker *broker, struct waiter *waiter) {
     int r;
 
     waiter->in_queue.key = queue_key(broker, waiter->since_usec, waiter->priority);
@@ -154,6 +158,7 @@ int queue_enter(struct broker *broker, struct waiter *waiter) {
     list_append(&waiter->user->waiters, &waiter->in_user);
     proc_note_hold_wait(broker, waiter->proc, false);
     waiter->user->n_waiting++;
+    reservation_begin(broker, waiter);
     if (waiter->holder)
         waiter->holder->lease->n_growths++;
     if (waiter->timeout_usec) {
@@ -219,16 +224,16 @@ uint32_t queue_position(const struct broker *broker, const struct waiter *waiter
     return ahead + rank_tree_rank(&waiter->in_queue) + 1;
 }
 
-void queue_answer(struct broker *broker, struct waiter *waiter, const struct verdict *verdict) {
-    uint64_t waited = broker->now_usec - waiter->since_usec;
+bool queue_answer(struct broker *broker, struct waiter *waiter, const struct verdict *verdict) {
+    const bool is_asking = waiter->is_asking;
 
-    if (waiter->answer)
-        *waiter->answer = *verdict;
-    else if (broker->sink.decided)
+    if (!is_asking && broker->sink.decided)
         broker->sink.decided(broker->sink.userdata, waiter->cookie, verdict);
-    emit_verdict(broker, waiter->user, waiter->proc->process.pid, waiter->holder != NULL, verdict,
-                 waited);
+    if (verdict->kind == VERDICT_DENY) /* of a grant, grant.c has told */
+        emit_verdict(broker, waiter->user, waiter->proc->process.pid, waiter->holder != NULL,
+                     verdict, broker->now_usec - waiter->since_usec);
     queue_leave(broker, waiter);
+    return is_asking;
 }
 
 void queue_deny(struct broker *broker, struct waiter *waiter, enum refusal refusal,
@@ -236,12 +241,66 @@ void queue_deny(struct broker *broker, struct waiter *waiter, enum refusal refus
     struct verdict verdict;
     va_list args;
 
+    assert(!waiter->is_asking);
     va_start(args, format);
     verdict_refuse_va(&verdict, refusal, book, format, args);
     va_end(args);
     if (refusal == REFUSAL_TIMEOUT)
         verdict.place = queue_position(broker, waiter);
     queue_answer(broker, waiter, &verdict);
+}
+
+/* It may not wait: what it would wait for is why it is refused. */
+static void refuse_wait(const struct broker *broker, const struct waiter *waiter,
+                        struct verdict *ret) {
+    static const enum refusal refusals[] = {
+        [WHY_DEVICE] = REFUSAL_NO_MEMORY, [WHY_BEHIND] = REFUSAL_NO_MEMORY,
+        [WHY_UNSAFE] = REFUSAL_NO_MEMORY, [WHY_QUOTA] = REFUSAL_DENIED,
+        [WHY_HOURS] = REFUSAL_DENIED,     [WHY_HEALTH] = REFUSAL_DRAINING,
+        [WHY_RECALL] = REFUSAL_NO_MEMORY, [WHY_GRACE] = REFUSAL_BUSY,
+    };
+    char reason[VERDICT_REASON_SIZE];
+
+    acquire_reason(broker, waiter, reason, sizeof(reason));
+    verdict_refuse(ret, refusals[waiter->why],
+                   waiter->blocked >= 0 ? broker->books[waiter->blocked] : NULL, "%s", reason);
+}
+
+int queue_submit(struct broker *broker, struct waiter *waiter, struct moment now,
+                 struct verdict *ret) {
+    int r;
+
+    waiter->is_asking = true;
+    r = enter(broker, waiter);
+    if (r < 0) {
+        queue_leave(broker, waiter);
+        return r;
+    }
+    ret->kind = VERDICT_WAIT;
+    if (waiter->why != WHY_RECALL) {
+        schedule_run(broker, now, ret);
+        if (ret->kind == VERDICT_WAIT && broker_is_deadlock_due(broker) &&
+            (waiter->holder || !waiter->no_wait))
+            deadlock_resolve(broker, ret);
+    }
+    if (ret->kind != VERDICT_WAIT)
+        return 0;
+    if (waiter->no_wait && waiter->why != WHY_RECALL) {
+        refuse_wait(broker, waiter, ret);
+        queue_answer(broker, waiter, ret);
+        return 0;
+    }
+    waiter->is_asking = false;
+    waiter->is_recorded = true;
+    emit_waiter(broker, waiter);
+    ret->waiter = waiter->id;
+    ret->place = waiter->told_place = queue_position(broker, waiter);
+    waiter->told_why = waiter->why;
+    acquire_reason(broker, waiter, ret->reason, sizeof(ret->reason));
+    if (waiter->why != WHY_RECALL)
+        emit_verdict(broker, waiter->user, waiter->proc->process.pid, waiter->holder != NULL, ret,
+                     0);
+    return 0;
 }
 
 void queue_park(struct broker *broker, struct waiter *waiter) {
@@ -266,7 +325,7 @@ void queue_unpark_user(struct broker *broker, struct user *user) {
     struct waiter *waiter;
 
     unpark(broker, &user->parked);
-    /* The best devices may have been one too many for it, and others full. */
+    /* The quota may have allowed one device too few for it, and the others were full. */
     if (user->rules.quota_devices == UINT32_MAX)
         return;
     list_foreach (waiter, &user->waiters, in_user) {
@@ -336,7 +395,7 @@ int queue_review(struct broker *broker) {
             continue;
         }
         if (waiter->why != WHY_HEALTH || strcmp(waiter->trouble, verdict.reason) != 0) {
-            waiter->told_place = 0; /* the waiter is told, wherever it stands */
+            waiter->told_place = 0; /* tell the waiter, whatever its place */
             is_told = false;
         }
         waiter->why = WHY_HEALTH;

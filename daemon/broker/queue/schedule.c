@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A round of the scheduler: which waiters are served.
+ * One scheduling cycle: which waiters are served.
  *
- * The rule. The queue is walked in its order. A waiter that fits is served; one that does not
- * keeps, on every device that it could use, what it asks for. A waiter behind it may take of a
- * device
+ * The rule. The queue is walked in order. A waiter that fits is served; one that does not fit
+ * reserves what it asks for on every device that it could use (reservation.c says where and for how
+ * long). A waiter behind it may take from a device
  *
- *     what is free beyond all that those before it keep there: then they have theirs; or
- *     as much as the backfill room (daemon/broker/queue/backfill.h), where it asks for a
+ *     what is free beyond all that the waiters before it reserve there; or
+ *     as much as the backfill room (daemon/broker/queue/backfill.h), if it asks for a
  *     fixed amount: then no waiter before it is served later than without it.
  *
- * On each device that holds for the first PASSED_MAX waiters; behind them none may pass.
+ * On each device that applies to the first PASSED_MAX waiters; none may pass behind them.
  *
- * The rounds. Nothing becomes possible on a device unless bytes come back there or a waiter that
- * kept some leaves: such devices are dirty. A round only looks at the waiters that could use a
- * dirty device, and at fresh ones; all others wait as they did. The queue finds them by their marks
- * without meeting those in between (base/rank_tree.h), so that a long queue costs what a short one
- * does:
+ * The cycles. Nothing becomes possible on a device unless bytes come back there or a waiter that
+ * reserved some leaves: such devices are dirty. A cycle only considers the waiters that could use a
+ * dirty device, and fresh ones; all others go on waiting. The queue finds them by their marks
+ * without visiting those in between (base/rank_tree.h), so that a long queue costs no more than a
+ * short one:
  *
- *     dirty: 3    queue: a(0,1) b(3) c(2) d(2,3) …     looks at b, d, … until device 3 is closed
+ *     dirty: 3    queue: a(0,1) b(3) c(2) d(2,3) …     considers b, d, … until device 3 is closed
  *
- * To judge d it must know what is left of device 2 for it: those before it there (c) are counted
- * when they are needed, device by device. When a waiter is served, its devices join the dirty ones,
- * from its place on. What a round finds on a device is kept: behind `place`, no waiter finds more
+ * To judge d it must know what is left for it on device 2: those before it there (c) are counted
+ * when they are needed, device by device. When a waiter is served, its devices become dirty from
+ * its place on. The cycle keeps what it finds on a device: behind `place`, no waiter finds more
  * than `room_bytes` there, until it is dirty again.
  */
 #include "daemon/broker/internal.h"
@@ -38,15 +38,16 @@
 static const struct queue_place queue_begin = { false, INT64_MIN, 0 };
 static const struct queue_place queue_end = { true, INT64_MAX, UINT64_MAX };
 
-/* A device, as the waiter whose turn it is finds it. */
+/* A device from the view of the waiter whose turn it is. */
 struct slot_state {
-    struct queue_place upto; /* waiters up to here are counted; if open: all before the turn */
+    struct queue_place upto; /* waiters up to here are counted; if open, all before the current
+                                one */
     uint64_t kept_bytes;
     uint64_t largest_bytes;
     uint64_t backfill_bytes;
     bool has_backfill; /* it is computed */
     bool is_closed;
-    bool is_told; /* `bound` says what is to be kept of this round */
+    bool is_told; /* `bound` says what is to be kept of this cycle */
     struct room_bound bound;
     uint32_t n_needs;
     uint64_t needs[PASSED_MAX];
@@ -58,7 +59,7 @@ struct schedule {
     struct slots open;     /* dirty devices of which something may be left */
     struct slots mine;     /* all that were */
     struct slots begun;    /* whose slot_state is set */
-    bool is_unsettled;     /* something changed before the turn: begin anew */
+    bool is_unsettled;     /* something changed before the current place: start again */
     struct slot_state slot_states[BOOKS_MAX];
 };
 
@@ -88,30 +89,23 @@ static uint64_t most_room(const struct book *book, const struct slot_state *slot
 
     if (slot_state->n_needs == PASSED_MAX)
         return 0;
-    /* No state has more to spare than the empty device. */
+    /* No state can spare more than the empty device. */
     beside = book->usable_bytes - MIN(book->usable_bytes, slot_state->largest_bytes);
     return MAX(left - MIN(left, slot_state->kept_bytes), MIN(left, beside));
 }
 
+/* `from`: the user from whose view the device is; NULL: of all other users. */
 static void slot_state_keep(struct broker *broker, struct slot_state *slot_state, unsigned slot,
-                            uint64_t bytes) {
-    if (slot_state->is_closed)
+                            const struct waiter *waiter, const struct user *from) {
+    uint64_t bytes;
+
+    if (slot_state->is_closed || !reservation_find(broker, waiter, slot, from, &bytes))
         return;
     slot_state->kept_bytes = units_add(slot_state->kept_bytes, bytes);
     slot_state->largest_bytes = MAX(slot_state->largest_bytes, bytes);
     slot_state->needs[slot_state->n_needs++] = bytes;
     slot_state->has_backfill = false;
     slot_state->is_closed = most_room(broker->books[slot], slot_state) < BOOKS_GRANULE;
-}
-
-/* What a waiter keeps of a device. */
-static uint64_t need_of(const struct waiter *waiter, unsigned slot) {
-    if (waiter->holder)
-        return growth_rise(waiter);
-    for (uint32_t i = 0; i < waiter->claim->n_options; i++)
-        if (waiter->claim->options[i].slot == slot)
-            return waiter->claim->options[i].guaranteed_bytes;
-    return 0;
 }
 
 /* The next behind `place` that has one of these marks. */
@@ -151,12 +145,35 @@ static void slot_state_advance(struct broker *broker, struct schedule *schedule,
     marks[slot / 64] = UINT64_C(1) << slot % 64;
     waiter = next_of(broker, slot_state->upto, marks);
     while (waiter && queue_place_before(queue_place_of(waiter), place)) {
-        slot_state_keep(broker, slot_state, slot, need_of(waiter, slot));
+        slot_state_keep(broker, slot_state, slot, waiter, NULL);
         slot_state->upto = queue_place_of(waiter);
         if (slot_state->is_closed)
             return;
         waiter = next_behind(broker, waiter, marks);
     }
+}
+
+/*
+ * The device as a waiter of this user sees it at `place`, where all before it are counted: with
+ * what earlier waiters keep back from their own user alone. `room` is for that view.
+ */
+static const struct slot_state *view(struct broker *broker, const struct schedule *schedule,
+                                     unsigned slot, const struct user *user,
+                                     struct queue_place place, struct slot_state *room) {
+    const struct slot_state *slot_state = &schedule->slot_states[slot];
+    uint64_t marks[RANK_TREE_WORDS] = { 0 };
+    struct waiter *waiter;
+
+    if (slot_state->is_closed || !reservation_is_private(broker, user, slot, place))
+        return slot_state;
+    *room = (struct slot_state){ .upto = place };
+    marks[slot / 64] = UINT64_C(1) << slot % 64;
+    waiter = next_of(broker, queue_begin, marks);
+    while (waiter && !room->is_closed && queue_place_before(queue_place_of(waiter), place)) {
+        slot_state_keep(broker, room, slot, waiter, user);
+        waiter = next_behind(broker, waiter, marks);
+    }
+    return room;
 }
 
 static bool is_known_closed(const struct broker *broker, const struct schedule *schedule,
@@ -167,37 +184,40 @@ static bool is_known_closed(const struct broker *broker, const struct schedule *
 }
 
 /*
- * What a waiter at `place` that wants `option` finds of it. Where that is less than it wants, the
- * number is not exact: it does not matter then.
+ * What a waiter of this user at `place` that wants `option` finds. If that is less than it wants,
+ * the number is not exact, because it does not matter then.
  */
-static uint64_t room_for(struct broker *broker, struct schedule *schedule,
+static uint64_t room_for(struct broker *broker, struct schedule *schedule, const struct user *user,
                          const struct option *option, struct queue_place place) {
     const struct book *book = broker->books[option->slot];
     uint64_t wanted = option->guaranteed_bytes, left = books_free_bytes(book), beyond;
-    struct slot_state *slot_state;
+    struct slot_state *shared, room;
+    const struct slot_state *seen;
 
     if (left < wanted || is_known_closed(broker, schedule, option->slot, place, wanted))
         return 0;
     slot_state_advance(broker, schedule, option->slot, place);
-    slot_state = &schedule->slot_states[option->slot];
-    if (slot_state->is_closed)
+    shared = &schedule->slot_states[option->slot];
+    seen = view(broker, schedule, option->slot, user, place, &room);
+    if (seen->is_closed)
         return 0;
-    beyond = left - MIN(left, slot_state->kept_bytes);
-    /* A lease that may grow later grows before the waiters. */
-    if (beyond >= wanted || option->limit_bytes > wanted || most_room(book, slot_state) < wanted)
+    beyond = left - MIN(left, seen->kept_bytes);
+    /* A lease that may grow later would grow before the waiters. */
+    if (beyond >= wanted || option->limit_bytes > wanted || most_room(book, seen) < wanted)
         return beyond;
-    if (!slot_state->has_backfill) {
-        slot_state->backfill_bytes =
-            books_backfill_bytes(book, slot_state->needs, slot_state->n_needs);
-        slot_state->has_backfill = true;
+    if (seen != shared)
+        return MAX(beyond, MIN(left, books_backfill_bytes(book, seen->needs, seen->n_needs)));
+    if (!shared->has_backfill) {
+        shared->backfill_bytes = books_backfill_bytes(book, shared->needs, shared->n_needs);
+        shared->has_backfill = true;
     }
-    return MAX(beyond, MIN(left, slot_state->backfill_bytes));
+    return MAX(beyond, MIN(left, shared->backfill_bytes));
 }
 
 /* ---- The turn of one -------------------------------------------------------------------------
  */
 
-/* Of an open device: no waiter behind finds enough for what any asks for. */
+/* Close an open device: no waiter behind finds enough there for its request. */
 static void close_slot(struct broker *broker, struct schedule *schedule, unsigned slot) {
     struct slot_state *slot_state = &schedule->slot_states[slot];
 
@@ -209,7 +229,7 @@ static void close_slot(struct broker *broker, struct schedule *schedule, unsigne
     slots_remove(&schedule->open, slot);
 }
 
-/* Less than this is of no use to any waiter that could come now. */
+/* Less than this is of no use to any waiter that may still come. */
 static uint64_t least_of_use(const struct broker *broker, const struct schedule *schedule,
                              unsigned slot) {
     if (!schedule->at.is_request && broker->n_growths_at[slot] > 0)
@@ -217,7 +237,7 @@ static uint64_t least_of_use(const struct broker *broker, const struct schedule 
     return MAX(rank_tree_least(broker->requests), BOOKS_GRANULE);
 }
 
-/* All before the turn are counted there. */
+/* Open a device: all waiters before the current one are counted there. */
 static void open_slot(struct broker *broker, struct schedule *schedule, unsigned slot) {
     struct slot_state *slot_state = slot_state_get(schedule, slot);
 
@@ -229,7 +249,7 @@ static void open_slot(struct broker *broker, struct schedule *schedule, unsigned
         close_slot(broker, schedule, slot);
 }
 
-/* It does not fit: it keeps what it asks for. */
+/* The waiter does not fit: it reserves what it asks for. */
 static void keep(struct broker *broker, struct schedule *schedule, struct waiter *waiter) {
     for (size_t w = 0; w < ELEMENTSOF(schedule->open.words); w++) {
         uint64_t both = waiter->in_queue.marks[w] & schedule->open.words[w];
@@ -238,7 +258,7 @@ static void keep(struct broker *broker, struct schedule *schedule, struct waiter
             unsigned slot = (unsigned)(w * 64) + (unsigned)__builtin_ctzll(both);
             struct slot_state *slot_state = &schedule->slot_states[slot];
 
-            slot_state_keep(broker, slot_state, slot, need_of(waiter, slot));
+            slot_state_keep(broker, slot_state, slot, waiter, NULL);
             if (slot_state->is_closed ||
                 most_room(broker->books[slot], slot_state) < least_of_use(broker, schedule, slot))
                 close_slot(broker, schedule, slot);
@@ -246,7 +266,8 @@ static void keep(struct broker *broker, struct schedule *schedule, struct waiter
     }
 }
 
-/* Its devices, once it was served or denied: what it kept is there for those behind it. */
+/* A waiter was served or denied: what it reserved on its devices is available to those behind
+ * it. */
 static void join_slots(struct broker *broker, struct schedule *schedule,
                        const struct slots *slots) {
     for (int slot = -1; (slot = slots_next(slots, slot)) >= 0;) {
@@ -271,24 +292,35 @@ static void settle(struct broker *broker, struct schedule *schedule, struct user
     schedule->is_unsettled |= broker->has_parked || (flags & MARK_UNSAFE);
 }
 
-static void grant(struct broker *broker, struct schedule *schedule, struct waiter *waiter,
-                  const struct fit *fit) {
-    struct user *user = waiter->user->n_waiting > 1 ? waiter->user : NULL;
-    struct slots slots = waiter->claim->slots;
-    struct verdict verdict;
-
-    if (acquire_grant(broker, waiter, fit, &verdict) < 0) {
-        queue_deny(broker, waiter, REFUSAL_BUSY, NULL, "the daemon is out of memory");
-    } else {
-        for (uint32_t i = 0; i < fit->n_chosen; i++)
-            queue_touch(broker, fit->chosen[i]->slot);
-        queue_answer(broker, waiter, &verdict);
+static void grant(struct broker *broker, const struct waiter *waiter, const struct fit *fit,
+                  struct verdict *ret) {
+    if (grant_request(broker, waiter, fit, ret) < 0) {
+        verdict_refuse(ret, REFUSAL_BUSY, NULL, "the daemon is out of memory");
+        return;
     }
-    join_slots(broker, schedule, &slots);
-    settle(broker, schedule, user);
+    for (uint32_t i = 0; i < fit->n_chosen; i++)
+        queue_touch(broker, fit->chosen[i]->slot);
 }
 
-static void set_why(struct broker *broker, struct waiter *waiter, enum why why, int blocked) {
+/* It has its verdict: what that means for the others. `ret` is for the one that is asking. */
+static void decide(struct broker *broker, struct schedule *schedule, struct waiter *waiter,
+                   const struct verdict *verdict, struct verdict *ret) {
+    struct user *user = waiter->user->n_waiting > 1 ? waiter->user : NULL;
+    struct slots slots = { 0 };
+
+    if (waiter->holder)
+        slots_add(&slots, waiter->holder->lease->shares[waiter->share].book->slot);
+    else
+        slots = waiter->claim->slots;
+    if (queue_answer(broker, waiter, verdict))
+        *ret = *verdict;
+    join_slots(broker, schedule, &slots);
+    if (verdict->kind == VERDICT_GRANT)
+        settle(broker, schedule, user);
+}
+
+static void set_why(struct broker *broker, struct waiter *waiter, enum wait_reason why,
+                    int blocked) {
     broker->is_moved |= waiter->why != why;
     waiter->why = why;
     waiter->blocked = blocked;
@@ -298,60 +330,54 @@ static void set_why(struct broker *broker, struct waiter *waiter, enum why why, 
     }
 }
 
-/* Whether something that changed could help it: else it waits on, unjudged. */
+/* Whether something that changed could help it; if not, it goes on waiting without being judged. */
 static bool could_be_met(struct broker *broker, struct schedule *schedule,
                          const struct waiter *waiter) {
     const struct claim *claim = waiter->claim;
 
     for (uint32_t i = 0; i < claim->n_options; i++)
         if (slots_has(&schedule->open, claim->options[i].slot) &&
-            room_for(broker, schedule, &claim->options[i], schedule->at) >=
+            room_for(broker, schedule, waiter->user, &claim->options[i], schedule->at) >=
                 claim->options[i].guaranteed_bytes)
             return true;
     return false;
 }
 
-/* Whether it waits on. */
-static bool judge_request(struct broker *broker, struct schedule *schedule, struct waiter *waiter,
-                          bool is_special) {
+/* `ret` stays VERDICT_WAIT while it goes on waiting. */
+static void judge_request(struct broker *broker, struct schedule *schedule, struct waiter *waiter,
+                          bool is_special, struct verdict *ret) {
     const struct claim *claim = waiter->claim;
-    struct slots slots = claim->slots;
     uint64_t left[BOOKS_MAX];
     uint32_t n_fit = 0;
     struct fit fit;
 
     if (!is_special && !broker->has_spending && !could_be_met(broker, schedule, waiter)) {
         keep(broker, schedule, waiter);
-        return true;
+        return;
     }
     for (uint32_t i = 0; i < claim->n_options; i++) {
         unsigned slot = claim->options[i].slot;
 
-        left[slot] = room_for(broker, schedule, &claim->options[i], schedule->at);
+        left[slot] = room_for(broker, schedule, waiter->user, &claim->options[i], schedule->at);
         n_fit += left[slot] >= claim->options[i].guaranteed_bytes;
     }
     if (n_fit < claim->n_wanted && !is_special && !broker->has_spending) {
         keep(broker, schedule, waiter);
-        return true;
+        return;
     }
     fit_decide(broker, waiter->user, claim, left, schedule->now, &fit);
     if (fit.is_spent) {
-        queue_deny(broker, waiter, REFUSAL_DENIED, NULL,
-                   "your GiB·hours are used up; they come back as their period passes");
-        join_slots(broker, schedule, &slots);
-        return false;
-    }
-    if (fit.n_chosen > 0) {
-        grant(broker, schedule, waiter, &fit);
-        return false;
-    }
-    if (fit.why >= WHY_QUOTA) {
+        verdict_refuse(ret, REFUSAL_DENIED, NULL,
+                       "your GiB·hours are used up; they come back as their period passes");
+    } else if (fit.n_chosen > 0) {
+        grant(broker, waiter, &fit, ret);
+    } else if (fit.why >= WHY_QUOTA) {
         set_why(broker, waiter, fit.why, fit.blocked);
         queue_park(broker, waiter);
-        join_slots(broker, schedule, &slots);
+        join_slots(broker, schedule, &claim->slots);
     } else {
         n_fit = 0;
-        /* For the reason only: is it memory that is short, or the others that come first? */
+        /* Only for the reason: is memory short, or do others come first? */
         for (uint32_t i = 0; i < claim->n_options; i++)
             n_fit += books_free_bytes(broker->books[claim->options[i].slot]) >=
                      claim->options[i].guaranteed_bytes;
@@ -360,56 +386,48 @@ static bool judge_request(struct broker *broker, struct schedule *schedule, stru
         set_why(broker, waiter, fit.why, fit.blocked);
         keep(broker, schedule, waiter);
     }
-    return true;
 }
 
-static bool judge_growth(struct broker *broker, struct schedule *schedule, struct waiter *waiter) {
+static void judge_growth(struct broker *broker, struct schedule *schedule, struct waiter *waiter,
+                         struct verdict *ret) {
     struct holder *holder = waiter->holder;
-    struct user *user = waiter->user->n_waiting > 1 ? waiter->user : NULL;
     struct book *book = holder->lease->shares[waiter->share].book;
     uint64_t left = books_free_bytes(book);
     struct slots slots = { 0 };
-    bool is_waiting = false;
-    const struct slot_state *slot_state;
+    const struct slot_state *seen;
+    struct slot_state room;
     struct growth_fit fit;
-    struct verdict verdict;
 
-    slots_add(&slots, book->slot);
     slot_state_advance(broker, schedule, book->slot, schedule->at);
-    slot_state = &schedule->slot_states[book->slot];
-    left = slot_state->is_closed ? 0 : left - MIN(left, slot_state->kept_bytes);
+    seen = view(broker, schedule, book->slot, waiter->user, schedule->at, &room);
+    left = seen->is_closed ? 0 : left - MIN(left, seen->kept_bytes);
     growth_fit(broker, holder, waiter->share, waiter->bytes, left, &fit);
     if (fit.is_spent) {
-        queue_deny(broker, waiter, REFUSAL_DENIED, book,
-                   "your GiB·hours are used up; they come back as their period passes");
+        verdict_refuse(ret, REFUSAL_DENIED, book,
+                       "your GiB·hours are used up; they come back as their period passes");
     } else if (fit.is_over_limit) {
-        queue_deny(broker, waiter, REFUSAL_NO_MEMORY, book,
-                   "the other processes of lease %llu took the rest of its limit meanwhile",
-                   (unsigned long long)holder->lease->id);
+        verdict_refuse(ret, REFUSAL_NO_MEMORY, book,
+                       "the other processes of lease %llu have taken the rest of its limit",
+                       (unsigned long long)holder->lease->id);
     } else if (fit.fits) {
-        growth_take(broker, holder, waiter->share, waiter->bytes, &verdict);
-        queue_answer(broker, waiter, &verdict);
+        grant_growth(broker, holder, waiter->share, waiter->bytes, waiter, ret);
         queue_touch(broker, book->slot);
-        join_slots(broker, schedule, &slots);
-        settle(broker, schedule, user);
-        return false;
     } else {
         set_why(broker, waiter, fit.why, (int)book->slot);
         if (fit.why != WHY_QUOTA) {
             keep(broker, schedule, waiter);
-            return true;
+            return;
         }
         queue_park(broker, waiter);
-        is_waiting = true;
+        slots_add(&slots, book->slot);
+        join_slots(broker, schedule, &slots);
     }
-    join_slots(broker, schedule, &slots);
-    return is_waiting;
 }
 
 /* ---- Processes that have and want ------------------------------------------------------------
  */
 
-/* What a process has of a device: it alone decides when that becomes free. */
+/* What a process has on a device: it alone decides when that becomes free. */
 static uint64_t own_charge(const struct proc *proc, unsigned slot) {
     const struct holder *holder;
     const struct lease *lease;
@@ -428,7 +446,7 @@ static uint64_t own_charge(const struct proc *proc, unsigned slot) {
     return sum;
 }
 
-/* Whether a waiter cannot be met before the process gives back what it has. */
+/* Whether a waiter cannot be served before the process gives back what it has. */
 static bool waits_for(const struct broker *broker, const struct waiter *waiter,
                       const struct proc *proc) {
     uint32_t n = 0;
@@ -460,14 +478,18 @@ static bool left_by_others(const struct broker *broker, const struct waiter *wai
             return false;
         if (!other->holder && waits_for(broker, other, waiter->proc))
             continue;
-        for (unsigned slot = 0; slot < broker->n_books; slot++)
-            if (other->in_queue.marks[slot / 64] >> slot % 64 & 1)
-                ret_left[slot] -= MIN(ret_left[slot], need_of(other, slot));
+        for (unsigned slot = 0; slot < broker->n_books; slot++) {
+            uint64_t bytes;
+
+            if ((other->in_queue.marks[slot / 64] >> slot % 64 & 1) &&
+                reservation_find(broker, other, slot, waiter->user, &bytes))
+                ret_left[slot] -= MIN(ret_left[slot], bytes);
+        }
     }
     return true;
 }
 
-/* Those in front of `first` go behind all others. */
+/* Move those in front of `first` behind all others. */
 static void hold_wait_begin_with(struct broker *broker, struct proc *first) {
     struct list *link;
 
@@ -477,7 +499,7 @@ static void hold_wait_begin_with(struct broker *broker, struct proc *first) {
     }
 }
 
-/* Whether this round brought anything for it. */
+/* Whether this cycle changed anything for it. */
 static bool is_concerned(const struct broker *broker, const struct schedule *schedule,
                          const struct waiter *waiter) {
     uint64_t both = 0;
@@ -486,21 +508,22 @@ static bool is_concerned(const struct broker *broker, const struct schedule *sch
         return false;
     for (size_t i = 0; i < ELEMENTSOF(schedule->mine.words); i++)
         both |= waiter->in_queue.marks[i] & schedule->mine.words[i];
-    return both || waiter->round == broker->n_rounds;
+    return both || waiter->cycle == broker->n_cycles;
 }
 
 /*
  * A process that has a lease and waits for another, behind a waiter that needs the first: neither
  * would ever move. Passing cannot delay the one in front, because it cannot start before this
- * process ends anyway. Rare, so a few are looked at in each round: two of a process, and the next
- * round begins with those that this one left out, so that the requests of one process do not hide
- * another's.
+ * process ends anyway. This is rare, so each cycle considers a few: two requests per process. The
+ * next cycle begins with those that this one left out, so that the requests of one process do not
+ * hide another's.
  */
-static void serve_hold_wait(struct broker *broker, struct schedule *schedule) {
+static void serve_hold_wait(struct broker *broker, struct schedule *schedule, struct verdict *ret) {
     struct proc *proc, *next_proc;
     struct waiter *waiter, *next;
     uint64_t left[BOOKS_MAX];
     unsigned n = 0;
+    struct verdict verdict;
     struct fit fit;
 
     list_foreach_safe (proc, next_proc, &broker->hold_wait, in_hold_wait) {
@@ -525,14 +548,15 @@ static void serve_hold_wait(struct broker *broker, struct schedule *schedule) {
             if (fit.n_chosen == 0)
                 continue;
             schedule->at = queue_place_of(waiter);
-            grant(broker, schedule, waiter, &fit);
+            grant(broker, waiter, &fit, &verdict);
+            decide(broker, schedule, waiter, &verdict, ret);
             schedule->is_unsettled = true;
             return;
         }
     }
 }
 
-/* ---- The round -------------------------------------------------------------------------------
+/* ---- The cycle -------------------------------------------------------------------------------
  */
 
 static void begin(struct broker *broker, struct schedule *schedule) {
@@ -545,14 +569,14 @@ static void begin(struct broker *broker, struct schedule *schedule) {
         open_slot(broker, schedule, (unsigned)slot);
 }
 
-/* One walk; whether another is needed. */
-static bool walk(struct broker *broker, struct schedule *schedule) {
+/* One walk; true if another is needed. */
+static bool walk(struct broker *broker, struct schedule *schedule, struct verdict *ret) {
     uint64_t marks[RANK_TREE_WORDS];
     struct waiter *waiter = NULL;
 
     begin(broker, schedule);
     while (!schedule->is_unsettled) {
-        bool is_waiting;
+        struct verdict verdict;
         uint64_t flags;
 
         broker->has_parked = false;
@@ -564,19 +588,24 @@ static bool walk(struct broker *broker, struct schedule *schedule) {
         schedule->at = queue_place_of(waiter);
         flags = waiter->in_queue.marks[MARKS] & marks[MARKS];
         if (flags) {
-            waiter->round = broker->n_rounds;
+            waiter->cycle = broker->n_cycles;
             waiter->in_queue.marks[MARKS] &= ~flags;
             rank_tree_mark(&waiter->in_queue);
         }
-        is_waiting = waiter->holder ? judge_growth(broker, schedule, waiter)
-                                    : judge_request(broker, schedule, waiter, flags != 0);
-        if (!is_waiting)
-            waiter = NULL;
+        verdict.kind = VERDICT_WAIT;
+        if (waiter->holder)
+            judge_growth(broker, schedule, waiter, &verdict);
+        else
+            judge_request(broker, schedule, waiter, flags != 0, &verdict);
+        if (verdict.kind == VERDICT_WAIT)
+            continue;
+        decide(broker, schedule, waiter, &verdict, ret);
+        waiter = NULL;
     }
     if (!schedule->is_unsettled)
         broker->is_bankers_due = false;
     if (!schedule->is_unsettled && !list_is_empty(&broker->hold_wait))
-        serve_hold_wait(broker, schedule);
+        serve_hold_wait(broker, schedule, ret);
     if (schedule->is_unsettled)
         return true;
 
@@ -590,7 +619,7 @@ static bool walk(struct broker *broker, struct schedule *schedule) {
     return slots_next(&broker->dirty, -1) >= 0;
 }
 
-void schedule_run(struct broker *broker, struct moment now) {
+void schedule_run(struct broker *broker, struct moment now, struct verdict *ret) {
     struct schedule *schedule = broker->schedule;
 
     if (now.week_minute != broker->week_minute) {
@@ -605,15 +634,15 @@ void schedule_run(struct broker *broker, struct moment now) {
     if (broker->has_spending)
         queue_touch_all(broker);
     schedule->now = now;
-    broker->n_rounds++;
-    while (walk(broker, schedule))
+    broker->n_cycles++;
+    while (walk(broker, schedule, ret))
         continue;
-    /* What the rounds themselves set free they have seen. */
+    /* The cycles have already seen what they themselves set free. */
     broker->is_queue_due = false;
 }
 
-void schedule_left(struct broker *broker, int64_t key, const struct claim *claim,
-                   uint64_t ret_left[static BOOKS_MAX]) {
+void schedule_left(struct broker *broker, const struct user *user, int64_t key,
+                   const struct claim *claim, uint64_t ret_left[static BOOKS_MAX]) {
     struct queue_place place = { true, key, UINT64_MAX };
     struct schedule *schedule = broker->schedule;
 
@@ -621,5 +650,6 @@ void schedule_left(struct broker *broker, int64_t key, const struct claim *claim
     memset(&schedule->mine, 0, sizeof(schedule->mine));
     memset(&schedule->begun, 0, sizeof(schedule->begun));
     for (uint32_t i = 0; i < claim->n_options; i++)
-        ret_left[claim->options[i].slot] = room_for(broker, schedule, &claim->options[i], place);
+        ret_left[claim->options[i].slot] =
+            room_for(broker, schedule, user, &claim->options[i], place);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * sd-bus, synchronously: the hand does one thing at a time, and only allotd waits for it, which
- * replaces it when it takes too long.
+ * replaces it if it takes too long.
  *
- * A transient unit is there when its job is done, not when the call returns. JobRemoved says so, to
- * clients that subscribed before they asked.
+ * A transient unit exists when its job is done, not when the call returns. JobRemoved reports that,
+ * to clients that subscribed before they asked.
  */
 #include "daemon/hand/exec/bus.h"
 
@@ -12,16 +12,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <systemd/sd-bus.h>
 #include <systemd/sd-daemon.h>
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/sha256.h"
+#include "daemon/hand/exec/bus_cleanup.h"
 
 #define CALL_USEC   (UINT64_C(20) * 1000 * 1000)
 #define RELOAD_USEC (UINT64_C(60) * 1000 * 1000)
 
-#define SYSTEMD "org.freedesktop.systemd1"
+#define SYSTEMD UNIT_LIMITS_SYSTEMD
 #define MANAGER "org.freedesktop.systemd1.Manager"
 #define ROOT    "/org/freedesktop/systemd1"
 
@@ -31,13 +32,6 @@ struct bus {
     char job[128];   /* the job that is waited for */
     char result[32]; /* of that job; "" until it is known */
 };
-
-static inline void errorp(sd_bus_error *error) {
-    sd_bus_error_free(error);
-}
-static inline void messagep(sd_bus_message **message) {
-    sd_bus_message_unref(*message);
-}
 
 /* `r` of a call that failed, with what the bus says about it. */
 static int fail(struct allot_error *err, int r, const sd_bus_error *error, const char *what) {
@@ -60,7 +54,7 @@ static int job_removed(sd_bus_message *message, void *userdata, sd_bus_error *er
 
 int bus_new(struct bus **ret, struct allot_error *err) {
     cleanup(bus_freep) struct bus *bus = NULL;
-    cleanup(errorp) sd_bus_error error = SD_BUS_ERROR_NULL;
+    cleanup(bus_cleanup_errorp) sd_bus_error error = SD_BUS_ERROR_NULL;
     int r;
 
     if (sd_booted() <= 0)
@@ -111,42 +105,67 @@ static const char *interface_of(const char *unit) {
     return NULL;
 }
 
-static void read_limits(struct bus *bus, const char *path, const char *interface,
-                        struct bus_place *place) {
-    static const char *const properties[] = { "MemoryMax", "MemoryHigh", "MemorySwapMax",
-                                              "CPUQuotaPerSecUSec", "TasksMax" };
-    uint64_t value;
+/* The slice that all leases share which leave this unit: "user-1000-allot_3f….slice". */
+static int name_shared(struct bus_place *place, struct allot_error *err) {
+    uint8_t hash[SHA256_SIZE];
+    char hex[17];
+    bool is_top = strcmp(place->slice, "-.slice") == 0;
+    size_t length = strlen(place->slice) - strlen(".slice");
+    int n;
 
-    for (size_t i = 0; i < ELEMENTSOF(properties); i++)
-        if (sd_bus_get_property_trivial(bus->bus, SYSTEMD, path, interface, properties[i], NULL,
-                                        't', &value) >= 0 &&
-            value != UINT64_MAX)
-            place->limits[place->n_limits++] = (struct bus_limit){ properties[i], value };
+    sha256(hash, place->unit, strlen(place->unit));
+    for (size_t i = 0; i < 8; i++)
+        snprintf(hex + 2 * i, 3, "%02x", hash[i]);
+    n = is_top ? snprintf(place->shared, sizeof(place->shared), "allot_%s.slice", hex)
+               : snprintf(place->shared, sizeof(place->shared), "%.*s-allot_%s.slice", (int)length,
+                          place->slice, hex);
+    if (n < 0 || (size_t)n >= sizeof(place->shared))
+        return error_set(err, -ENAMETOOLONG, "no slice in %s can have the limits of %s",
+                         place->slice, place->unit);
+    return 0;
 }
 
-int bus_find_place(struct bus *bus, pid_t pid, struct bus_place *ret, struct allot_error *err) {
-    cleanup(errorp) sd_bus_error error = SD_BUS_ERROR_NULL;
-    cleanup(messagep) sd_bus_message *reply = NULL;
-    cleanup(freep) char *id = NULL, *slice = NULL;
-    struct bus_place place = { 0 };
-    const char *path, *interface;
+void bus_place_done(struct bus_place *place) {
+    unit_limits_done(&place->limits);
+}
+
+static int find_unit(struct bus *bus, pid_t pid, char **ret_path, char **ret_id,
+                     struct allot_error *err) {
+    cleanup(bus_cleanup_errorp) sd_bus_error error = SD_BUS_ERROR_NULL;
+    cleanup(bus_cleanup_messagep) sd_bus_message *reply = NULL;
+    const char *path;
     int r;
 
     r = sd_bus_call_method(bus->bus, SYSTEMD, ROOT, MANAGER, "GetUnitByPID", &error, &reply, "u",
                            (uint32_t)pid);
-    if (r < 0)
-        return fail(err, r, &error, "GetUnitByPID");
-    r = sd_bus_message_read(reply, "o", &path);
+    if (r >= 0)
+        r = sd_bus_message_read(reply, "o", &path);
     if (r < 0)
         return fail(err, r, &error, "GetUnitByPID");
     r = sd_bus_get_property_string(bus->bus, SYSTEMD, path, "org.freedesktop.systemd1.Unit", "Id",
-                                   &error, &id);
+                                   &error, ret_id);
     if (r < 0)
         return fail(err, r, &error, "Id");
+    *ret_path = strdup(path);
+    return *ret_path ? 0 : error_set(err, -ENOMEM, "out of memory");
+}
+
+int bus_find_place(struct bus *bus, pid_t pid, struct bus_place *ret, struct allot_error *err) {
+    cleanup(bus_cleanup_errorp) sd_bus_error error = SD_BUS_ERROR_NULL;
+    cleanup(freep) char *path = NULL, *id = NULL, *slice = NULL;
+    cleanup(bus_place_done) struct bus_place place = { 0 };
+    const char *interface;
+    int r = find_unit(bus, pid, &path, &id, err);
+
+    if (r < 0)
+        return r;
     interface = interface_of(id);
     if (!interface)
         return error_set(err, -EOPNOTSUPP, "the process is in %s, which has no slice", id);
     snprintf(place.unit, sizeof(place.unit), "%s", id);
+    r = bus_unit_cgroup(bus, id, place.cgroup, sizeof(place.cgroup), err);
+    if (r < 0)
+        return r;
     if (strcmp(interface, "org.freedesktop.systemd1.Slice") == 0) {
         snprintf(place.slice, sizeof(place.slice), "%s", id);
     } else {
@@ -154,10 +173,65 @@ int bus_find_place(struct bus *bus, pid_t pid, struct bus_place *ret, struct all
         if (r < 0)
             return fail(err, r, &error, "Slice");
         snprintf(place.slice, sizeof(place.slice), "%s", slice);
-        read_limits(bus, path, interface, &place);
+        r = unit_limits_read(&place.limits, bus->bus, path, interface, id, err);
+        if (r == 0 && place.limits.n > 0)
+            r = name_shared(&place, err);
+        if (r < 0)
+            return r;
     }
     *ret = place;
+    place = (struct bus_place){ 0 };
     return 0;
+}
+
+/* The slice with the limits, made with the scope: a(sa(sv)). */
+static int append_shared(sd_bus_message *message, const struct bus_place *place) {
+    char description[BUS_NAME_SIZE + 64];
+    int r = sd_bus_message_open_container(message, 'a', "(sa(sv))");
+
+    if (r >= 0 && place) {
+        snprintf(description, sizeof(description), "What GPU leases of %s share", place->unit);
+        r = sd_bus_message_open_container(message, 'r', "sa(sv)");
+        if (r >= 0)
+            r = sd_bus_message_append(message, "s", place->shared);
+        if (r >= 0)
+            r = sd_bus_message_open_container(message, 'a', "(sv)");
+        if (r >= 0)
+            r = sd_bus_message_append(message, "(sv)(sv)(sv)", "Description", "s", description,
+                                      "CollectMode", "s", "inactive-or-failed", "StopWhenUnneeded",
+                                      "b", 1);
+        if (r >= 0)
+            r = unit_limits_append(&place->limits, message, false);
+        for (int i = 0; r >= 0 && i < 2; i++)
+            r = sd_bus_message_close_container(message);
+    }
+    return r < 0 ? r : sd_bus_message_close_container(message);
+}
+
+/* The limits as they are now, in the slice that other leases of the unit are in already. */
+static int set_shared(struct bus *bus, const struct bus_place *place, struct allot_error *err) {
+    cleanup(bus_cleanup_errorp) sd_bus_error error = SD_BUS_ERROR_NULL;
+    cleanup(bus_cleanup_messagep) sd_bus_message *message = NULL;
+    int r;
+
+    r = sd_bus_message_new_method_call(bus->bus, &message, SYSTEMD, ROOT, MANAGER,
+                                       "SetUnitProperties");
+    if (r >= 0)
+        r = sd_bus_message_append(message, "sb", place->shared, 1);
+    if (r >= 0)
+        r = sd_bus_message_open_container(message, 'a', "(sv)");
+    if (r >= 0)
+        r = unit_limits_append(&place->limits, message, true);
+    if (r >= 0)
+        r = sd_bus_message_close_container(message);
+    if (r >= 0)
+        r = sd_bus_call(bus->bus, message, 0, &error, NULL);
+    return r < 0 ? fail(err, r, &error, place->shared) : 0;
+}
+
+static bool is_loaded(struct bus *bus, const char *unit) {
+    return sd_bus_call_method(bus->bus, SYSTEMD, ROOT, MANAGER, "GetUnit", NULL, NULL, "s", unit) >=
+           0;
 }
 
 static int append_devices(sd_bus_message *message, const struct bus_scope *scope) {
@@ -180,27 +254,18 @@ static int append_properties(sd_bus_message *message, const struct bus_scope *sc
     r = sd_bus_message_open_container(message, 'a', "(sv)");
     if (r < 0)
         return r;
-    /* Only into a unit that is delegated can a second process of the lease be put. */
+    /* A second process of the lease can be put only into a delegated unit. */
     r = sd_bus_message_append(message, "(sv)(sv)(sv)(sv)", "Description", "s", scope->description,
                               "Slice", "s", scope->slice, "CollectMode", "s", "inactive-or-failed",
                               "Delegate", "b", 1);
     if (r < 0)
         return r;
-    for (size_t i = 0; i < scope->n_limits; i++) {
-        r = sd_bus_message_append(message, "(sv)", scope->limits[i].property, "t",
-                                  scope->limits[i].value);
-        if (r < 0)
-            return r;
-    }
     if (scope->is_closed) {
         r = append_devices(message, scope);
         if (r < 0)
             return r;
     }
-    r = scope->n_pids == 2
-            ? sd_bus_message_append(message, "(sv)", "PIDs", "au", 2, (uint32_t)scope->pids[0],
-                                    (uint32_t)scope->pids[1])
-            : sd_bus_message_append(message, "(sv)", "PIDs", "au", 1, (uint32_t)scope->pids[0]);
+    r = sd_bus_message_append(message, "(sv)", "PIDs", "au", 1, (uint32_t)scope->pid);
     if (r < 0)
         return r;
     return sd_bus_message_close_container(message);
@@ -227,11 +292,18 @@ static int wait_for_job(struct bus *bus, const char *unit, struct allot_error *e
 }
 
 int bus_start_scope(struct bus *bus, const struct bus_scope *scope, struct allot_error *err) {
-    cleanup(errorp) sd_bus_error error = SD_BUS_ERROR_NULL;
-    cleanup(messagep) sd_bus_message *message = NULL, *reply = NULL;
+    cleanup(bus_cleanup_errorp) sd_bus_error error = SD_BUS_ERROR_NULL;
+    cleanup(bus_cleanup_messagep) sd_bus_message *message = NULL, *reply = NULL;
+    const struct bus_place *place = scope->place && scope->place->shared[0] ? scope->place : NULL;
+    bool has_shared = place && is_loaded(bus, place->shared);
     const char *job;
     int r;
 
+    if (has_shared) {
+        r = set_shared(bus, place, err);
+        if (r < 0)
+            return r;
+    }
     r = sd_bus_message_new_method_call(bus->bus, &message, SYSTEMD, ROOT, MANAGER,
                                        "StartTransientUnit");
     if (r >= 0)
@@ -239,7 +311,7 @@ int bus_start_scope(struct bus *bus, const struct bus_scope *scope, struct allot
     if (r >= 0)
         r = append_properties(message, scope);
     if (r >= 0)
-        r = sd_bus_message_append(message, "a(sa(sv))", 0);
+        r = append_shared(message, has_shared ? NULL : place);
     if (r < 0)
         return error_set(err, r, "systemd: the request for %s cannot be made: %s", scope->name,
                          strerror(-r));
@@ -252,23 +324,22 @@ int bus_start_scope(struct bus *bus, const struct bus_scope *scope, struct allot
     r = sd_bus_message_read(reply, "o", &job);
     if (r < 0)
         return fail(err, r, &error, "StartTransientUnit");
-    /* Signals that came meanwhile wait in the queue: they are looked at from here on. */
+    /* Signals that came meanwhile wait in the queue and are read from here on. */
     snprintf(bus->job, sizeof(bus->job), "%s", job);
-    return wait_for_job(bus, scope->name, err);
+    r = wait_for_job(bus, scope->name, err);
+    /* The last lease in that slice may have ended meanwhile, and the slice with it. */
+    return r < 0 || !has_shared ? r : set_shared(bus, place, err);
 }
 
-int bus_attach(struct bus *bus, const char *scope, const pid_t *pids, size_t n,
-               struct allot_error *err) {
-    cleanup(errorp) sd_bus_error error = SD_BUS_ERROR_NULL;
-    cleanup(messagep) sd_bus_message *message = NULL;
+int bus_attach(struct bus *bus, const char *scope, pid_t pid, struct allot_error *err) {
+    cleanup(bus_cleanup_errorp) sd_bus_error error = SD_BUS_ERROR_NULL;
+    cleanup(bus_cleanup_messagep) sd_bus_message *message = NULL;
     int r;
 
     r = sd_bus_message_new_method_call(bus->bus, &message, SYSTEMD, ROOT, MANAGER,
                                        "AttachProcessesToUnit");
     if (r >= 0)
-        r = sd_bus_message_append(message, "ss", scope, "");
-    if (r >= 0)
-        r = sd_bus_message_append_array(message, 'u', pids, n * sizeof(*pids));
+        r = sd_bus_message_append(message, "ssau", scope, "", 1, (uint32_t)pid);
     if (r < 0)
         return error_set(err, r, "systemd: the request for %s cannot be made: %s", scope,
                          strerror(-r));
@@ -278,7 +349,7 @@ int bus_attach(struct bus *bus, const char *scope, const pid_t *pids, size_t n,
 
 int bus_unit_cgroup(struct bus *bus, const char *unit, char *ret, size_t size,
                     struct allot_error *err) {
-    cleanup(errorp) sd_bus_error error = SD_BUS_ERROR_NULL;
+    cleanup(bus_cleanup_errorp) sd_bus_error error = SD_BUS_ERROR_NULL;
     cleanup(freep) char *path = NULL, *cgroup = NULL;
     const char *interface = interface_of(unit);
     int r = unit_path(bus, unit, &path, err);
@@ -297,8 +368,8 @@ int bus_unit_cgroup(struct bus *bus, const char *unit, char *ret, size_t size,
 
 int bus_set_devices(struct bus *bus, const char *unit, const char *const *allow, size_t n,
                     struct allot_error *err) {
-    cleanup(errorp) sd_bus_error error = SD_BUS_ERROR_NULL;
-    cleanup(messagep) sd_bus_message *message = NULL;
+    cleanup(bus_cleanup_errorp) sd_bus_error error = SD_BUS_ERROR_NULL;
+    cleanup(bus_cleanup_messagep) sd_bus_message *message = NULL;
     int r;
 
     r = sd_bus_message_new_method_call(bus->bus, &message, SYSTEMD, ROOT, MANAGER,
@@ -324,8 +395,8 @@ int bus_set_devices(struct bus *bus, const char *unit, const char *const *allow,
 int bus_list_units(struct bus *bus, const char *pattern, const char *other_pattern,
                    void (*each)(void *userdata, const char *unit), void *userdata,
                    struct allot_error *err) {
-    cleanup(errorp) sd_bus_error error = SD_BUS_ERROR_NULL;
-    cleanup(messagep) sd_bus_message *reply = NULL;
+    cleanup(bus_cleanup_errorp) sd_bus_error error = SD_BUS_ERROR_NULL;
+    cleanup(bus_cleanup_messagep) sd_bus_message *reply = NULL;
     const char *name;
     int r;
 
@@ -345,8 +416,8 @@ int bus_list_units(struct bus *bus, const char *pattern, const char *other_patte
 }
 
 int bus_reload(struct bus *bus, struct allot_error *err) {
-    cleanup(errorp) sd_bus_error error = SD_BUS_ERROR_NULL;
-    cleanup(messagep) sd_bus_message *message = NULL;
+    cleanup(bus_cleanup_errorp) sd_bus_error error = SD_BUS_ERROR_NULL;
+    cleanup(bus_cleanup_messagep) sd_bus_message *message = NULL;
     int r;
 
     r = sd_bus_message_new_method_call(bus->bus, &message, SYSTEMD, ROOT, MANAGER, "Reload");

@@ -12,6 +12,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "daemon/hand/exec/unit_limits.h"
 
 struct bus;
 
@@ -19,24 +20,25 @@ int bus_new(struct bus **ret, struct allot_error *err);
 struct bus *bus_free(struct bus *bus); /* accepts NULL, returns NULL */
 DEFINE_FREEP(struct bus, bus_freep, bus_free)
 
-#define BUS_NAME_SIZE  256
-#define BUS_LIMITS_MAX 8
+#define BUS_NAME_SIZE   256
+#define BUS_CGROUP_SIZE 256
 
-/* A limit of a unit, as the property of that name has it. */
-struct bus_limit {
-    const char *property;
-    uint64_t value;
-};
-
-/* Where a process is. */
+/*
+ * Where a process is, and what holds it there. The unit's own limits, everything that
+ * systemd.resource-control(5) has for slices, are carried over to what leaves it: by one slice for
+ * all leases that leave this unit (`shared`), so that they have together what the unit has.
+ */
 struct bus_place {
     char unit[BUS_NAME_SIZE];
     char slice[BUS_NAME_SIZE]; /* that the unit is in; of a slice itself, that slice */
-    size_t n_limits;           /* the unit's own, without those that are infinite */
-    struct bus_limit limits[BUS_LIMITS_MAX];
+    char cgroup[BUS_CGROUP_SIZE];
+    struct unit_limits limits;
+    char shared[BUS_NAME_SIZE]; /* in `slice`; "": the unit has no limits */
 };
 
+/* Release with bus_place_done(). -EOPNOTSUPP: a limit that cannot be carried over. */
 int bus_find_place(struct bus *bus, pid_t pid, struct bus_place *ret, struct allot_error *err);
+void bus_place_done(struct bus_place *place); /* accepts one of zeros */
 
 #define BUS_PATH_SIZE 64
 #define BUS_ALLOW_MAX 160 /* nodes of 64 devices with MIG, and those common to all */
@@ -45,20 +47,20 @@ struct bus_scope {
     const char *name;
     const char *slice;
     const char *description;
-    size_t n_pids;
-    pid_t pids[2];
+    pid_t pid;      /* of a child of ours: no other process can have its pid meanwhile */
     bool is_closed; /* DevicePolicy=closed, with `allow`; else every device is open */
     size_t n_allow;
     char (*allow)[BUS_PATH_SIZE];
-    size_t n_limits;
-    const struct bus_limit *limits;
+    const struct bus_place *place; /* whose limits hold, and whose `shared` is the slice; NULL */
 };
 
-/* Make a transient scope around the processes. -EEXIST: there is one of that name. */
+/*
+ * Make a transient scope around the process, in `slice`. -EEXIST: there is one of that name, and
+ * the limits of `place` hold in the slice all the same.
+ */
 int bus_start_scope(struct bus *bus, const struct bus_scope *scope, struct allot_error *err);
 /* Put a process into a scope that is there. */
-int bus_attach(struct bus *bus, const char *scope, const pid_t *pids, size_t n,
-               struct allot_error *err);
+int bus_attach(struct bus *bus, const char *scope, pid_t pid, struct allot_error *err);
 /* The cgroup2 path of a unit. */
 int bus_unit_cgroup(struct bus *bus, const char *unit, char *ret, size_t size,
                     struct allot_error *err);

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A filter on the users' slice would close the nodes to the leases' scopes as well, which lie in
- * it: a node must be allowed all the way up. So the filter is on what else lies in those slices:
- * the session scopes and the users' managers. There is only a list of what is allowed, so it is the
- * list of everything that is not NVIDIA's: the kernel's groups of character devices, and all block
- * devices.
+ * A filter on the users' slice would also close the nodes to the leases' scopes inside it: a node
+ * must be allowed all the way up. So the filter is on everything else in those slices: the session
+ * scopes and the users' managers. systemd only has a list of what is allowed, so it lists
+ * everything that is not NVIDIA's: the kernel's groups of character devices, and all block devices.
  *
- * Drop-ins hold for what starts from now on, SetUnitProperties for what runs already. Both are
- * under /run: they outlive the daemon (a lock that opens when it is stopped is none) and not the
+ * Drop-ins apply to what starts from now on, SetUnitProperties to what runs already. Both are under
+ * /run: they outlive the daemon (a lock that opens when the daemon stops is useless) but not the
  * boot.
  */
 #include "daemon/hand/exec/lock.h"
@@ -22,6 +21,7 @@
 
 #include "base/cleanup.h"
 #include "daemon/hand/exec/bus.h"
+#include "daemon/hand/exec/device_nodes.h"
 #include "daemon/hand/exec/scope.h"
 
 #define ALLOWED_MAX 128
@@ -64,6 +64,7 @@ static int find_allowed(struct allowed *ret, struct allot_error *err) {
         return error_set(err, -errno, "/proc/devices cannot be read: %s", strerror(errno));
     ret->n = 0;
     allow(ret, "block", "*");
+    allow(ret, "char", &UNIT_LIMITS_LOCK_MARK[sizeof("char")]);
     while (fgets(line, sizeof(line), f)) {
         if (strncmp(line, "Character", 9) == 0)
             is_char = true;
@@ -103,7 +104,7 @@ static int write_dropin(size_t which, const struct allowed *allowed, struct allo
     return 0;
 }
 
-/* Whether one was there. */
+/* True if there was one. */
 static bool remove_dropins(void) {
     bool was_there = false;
     char path[192];
@@ -117,7 +118,7 @@ static bool remove_dropins(void) {
     return was_there;
 }
 
-struct walk {
+struct lock_walk {
     struct bus *bus;
     const struct allowed *allowed; /* NULL: open */
     struct allot_error *err;
@@ -125,7 +126,7 @@ struct walk {
 };
 
 static void set_unit(void *userdata, const char *unit) {
-    struct walk *walk = userdata;
+    struct lock_walk *walk = userdata;
     int r = walk->allowed ? bus_set_devices(walk->bus, unit, walk->allowed->list, walk->allowed->n,
                                             walk->r < 0 ? NULL : walk->err)
                           : bus_set_devices(walk->bus, unit, NULL, 0, NULL);
@@ -135,9 +136,8 @@ static void set_unit(void *userdata, const char *unit) {
         walk->r = r;
 }
 
-/* A session scope of our own gets what every new one gets; a child in it tries a GPU. */
-static int prove(struct nvml_reader *reader, struct bus *bus, struct allot_error *err) {
-    const struct sample_device *device;
+/* Make a session scope, which gets what every new one gets; a child in it tries to open a GPU. */
+static int prove(struct bus *bus, struct allot_error *err) {
     char name[SCOPE_NAME_SIZE], path[BUS_PATH_SIZE];
     struct bus_scope scope = {
         .name = name,
@@ -145,19 +145,16 @@ static int prove(struct nvml_reader *reader, struct bus *bus, struct allot_error
         .description = "Allot tries whether sessions are locked out of the GPUs",
     };
 
-    for (size_t i = 0; (device = nvml_reader_at(reader, i)); i++)
-        if (!device->is_mig && scope_gpu_node(path, device) == 0)
-            break;
-    if (!device)
+    if (device_nodes_other_gpu(NULL, path) < 0)
         return error_set(err, -ENOENT, "the GPUs have no device nodes that could be locked");
     snprintf(name, sizeof(name), "session-allot%d.scope", (int)getpid());
     return scope_start_tried(bus, &scope, path, err);
 }
 
-int lock_set(struct nvml_reader *reader, bool locked, struct allot_error *err) {
+int lock_set(bool locked, struct allot_error *err) {
     cleanup(freep) struct allowed *allowed = NULL;
     cleanup(bus_freep) struct bus *bus = NULL;
-    struct walk walk = { .err = err };
+    struct lock_walk walk = { .err = err };
     int r;
 
     if (!locked && !remove_dropins())
@@ -183,5 +180,5 @@ int lock_set(struct nvml_reader *reader, bool locked, struct allot_error *err) {
     r = bus_list_units(bus, units[0].pattern, units[1].pattern, set_unit, &walk, err);
     if (r == 0)
         r = walk.r;
-    return r == 0 && locked ? prove(reader, bus, err) : r;
+    return r == 0 && locked ? prove(bus, err) : r;
 }

@@ -7,10 +7,9 @@
 #include <stdbool.h>
 
 #include "base/error.h"
-#include "daemon/hand/exec/nvml_reader.h"
 
 /* Where the drop-ins of systemd go; they end with the machine's uptime. */
 #define LOCK_DIR "/run/systemd/system"
 
 /* Lock or open, now and for sessions to come. 0 for a lock only if it was tried and holds. */
-int lock_set(struct nvml_reader *reader, bool locked, struct allot_error *err);
+int lock_set(bool locked, struct allot_error *err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The hand has threads by the time it needs a child, so the child may only use what is safe after
- * fork(): system calls on memory that was there before.
+ * The child does nothing but system calls on memory that existed before. It has the hand's rights
+ * until it becomes another program, so it does only what the hand says.
  */
 #include "daemon/hand/exec/probe_child.h"
 
@@ -18,18 +18,20 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/safe_text.h"
 
-#define PATIENCE_MSEC 8000
+#define TRIAL_MSEC    8000
 #define ARGUMENTS_MAX 8
+#define DONE_TRIES    200
 
 /* What the child is asked: a path to open, or arguments to become. */
-struct order {
+struct probe_request {
     uint32_t n_arguments; /* 0: open text */
-    char text[512];       /* the path, or the arguments with a NUL after each */
+    char text[1024];      /* the path, or the arguments with a NUL after each */
 };
 
 static void obey(int socket) {
-    struct order order;
+    struct probe_request order;
 
     while (recv(socket, &order, sizeof(order), 0) == (ssize_t)sizeof(order)) {
         char *arguments[ARGUMENTS_MAX + 1], *p = order.text;
@@ -50,6 +52,7 @@ static void obey(int socket) {
             arguments[i + 1] = NULL;
             p += strlen(p) + 1;
         }
+        dup2(socket, STDOUT_FILENO);
         execv(arguments[0], arguments);
         return;
     }
@@ -81,7 +84,7 @@ int probe_child_start(struct probe_child *ret, struct allot_error *err) {
     return 0;
 }
 
-static int give_order(struct probe_child *child, const struct order *order,
+static int give_order(struct probe_child *child, const struct probe_request *order,
                       struct allot_error *err) {
     if (send(child->socket, order, sizeof(*order), MSG_NOSIGNAL) != (ssize_t)sizeof(*order))
         return error_set(err, -EPIPE, "the probe child has ended");
@@ -91,7 +94,7 @@ static int give_order(struct probe_child *child, const struct order *order,
 int probe_child_open(struct probe_child *child, const char *path, int *ret_errno,
                      struct allot_error *err) {
     struct pollfd poll_fd = { .fd = child->socket, .events = POLLIN };
-    struct order order = { 0 };
+    struct probe_request order = { 0 };
     int32_t result;
     int r;
 
@@ -101,18 +104,29 @@ int probe_child_open(struct probe_child *child, const char *path, int *ret_errno
     r = give_order(child, &order, err);
     if (r < 0)
         return r;
-    if (poll(&poll_fd, 1, PATIENCE_MSEC) <= 0)
-        return error_set(err, -ETIMEDOUT, "opening %s does not end", path);
+    if (poll(&poll_fd, 1, TRIAL_MSEC) <= 0)
+        return error_set(err, -ETIMEDOUT, "opening %s hangs", path);
     if (recv(child->socket, &result, sizeof(result), 0) != sizeof(result))
         return error_set(err, -EPIPE, "the probe child has ended");
     *ret_errno = result;
     return 0;
 }
 
+static void read_output(const struct probe_child *child, struct probe_child_output *ret) {
+    char text[sizeof(ret->text)];
+    ssize_t n = recv(child->socket, text, sizeof(text), MSG_DONTWAIT);
+    const char *end = n > 0 ? memchr(text, '\n', (size_t)n) : NULL;
+
+    safe_text_clean(ret->text, sizeof(ret->text), text,
+                    end     ? (size_t)(end - text)
+                    : n > 0 ? (size_t)n
+                            : 0);
+}
+
 int probe_child_exec(struct probe_child *child, const char *const *arguments, int *ret_status,
-                     struct allot_error *err) {
-    /* The other end is closed by exec or by the end of the process: the second is waited for. */
-    struct order order = { 0 };
+                     struct probe_child_output *ret, struct allot_error *err) {
+    /* Exec, or the end of the process, closes the other end: wait for the end. */
+    struct probe_request order = { 0 };
     size_t len = 0;
     int status, r;
 
@@ -128,11 +142,12 @@ int probe_child_exec(struct probe_child *child, const char *const *arguments, in
     if (r < 0)
         return r;
     for (int waited = 0; waitpid(child->pid, &status, WNOHANG) == 0; waited += 10) {
-        if (waited >= PATIENCE_MSEC)
+        if (waited >= TRIAL_MSEC)
             return error_set(err, -ETIMEDOUT, "%s does not end", arguments[0]);
         poll(NULL, 0, 10);
     }
     child->pid = 0;
+    read_output(child, ret);
     *ret_status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     return 0;
 }
@@ -142,7 +157,8 @@ void probe_child_done(struct probe_child *child) {
         close(child->socket);
     if (child->pid > 0) {
         kill(child->pid, SIGKILL);
-        waitpid(child->pid, NULL, 0);
+        for (int i = 0; i < DONE_TRIES && waitpid(child->pid, NULL, WNOHANG) == 0; i++)
+            poll(NULL, 0, 5);
     }
     *child = PROBE_CHILD_INIT;
 }

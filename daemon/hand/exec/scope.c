@@ -1,31 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The scope lies in the slice that the process is in already, so that what the administrator set
- * for the user as a whole holds for the job as well; what was set for the unit that it leaves (a
- * memory limit of a service, say) is copied.
+ * The scope is made in the slice that the process is in already, so that what the administrator set
+ * for the user as a whole also applies to the job. What was set for the unit that the process
+ * leaves (memory, addresses, device nodes, processors) goes along, to a slice that all leases share
+ * which left that unit: ten of them together have what one has.
  *
  *     user.slice ─ user-1000.slice ┬ session-3.scope            the shell, gpuctl
  *                                  ├ user@1000.service ─ …      (its processes go up to the slice)
- *                                  └ allot-17.scope             the job: its cards only
+ *                                  ├ allot-17.scope             a job from a unit without limits
+ *                                  └ user-1000-allot_5e….slice  the limits of some unit
+ *                                    └ allot-18.scope           a job that left that unit
  *
- * Nothing is claimed that was not seen. The scope begins with two processes: the job's and a
- * child of ours, which tries a node that must be refused, from inside. A second process of a
- * lease joins the scope that is there.
+ * Nothing is claimed that was not tested. The scope begins with a child of ours, which tries nodes
+ * from inside: one that must be refused, and the job's own where the unit had device rules. Only
+ * then is the process moved, by its pid, and looked at again through its pidfd: if it has ended,
+ * another process may have been moved that got its pid, and that one is put back. A second process
+ * of a lease joins the existing scope.
  */
 #include "daemon/hand/exec/scope.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
 
 #include "base/cgroup_owner.h"
+#include "daemon/hand/exec/device_nodes.h"
+#include "daemon/hand/exec/driver_limit.h"
+#include "daemon/hand/exec/lease_evidence.h"
 #include "daemon/hand/exec/proc.h"
 #include "daemon/enforce/process.h"
-#include "driver/nvml_process.h"
 
 void scope_name(char ret[static SCOPE_NAME_SIZE], uint64_t lease) {
     snprintf(ret, SCOPE_NAME_SIZE, "allot-%" PRIu64 ".scope", lease);
@@ -46,119 +57,16 @@ int scope_folder(char *ret, size_t size, const char *cgroup, struct allot_error 
     const char *root = cgroup_owner_root();
 
     if (!root)
-        return error_set(err, -ENOENT, "cgroup2 is not mounted under /sys/fs/cgroup");
+        return error_set(err, -ENOENT, "cgroup2 is not mounted");
     if ((size_t)snprintf(ret, size, "%s%s", root, cgroup) >= size)
         return error_set(err, -ENAMETOOLONG, "the path of the cgroup is too long");
     return 0;
 }
 
-static bool is_node(const char *path) {
-    struct stat st;
-
-    return stat(path, &st) == 0 && S_ISCHR(st.st_mode);
-}
-
-int scope_gpu_node(char ret[static BUS_PATH_SIZE], const struct sample_device *device) {
-    if (!(device->has & SAMPLE_HAS(minor)))
-        return -ENOENT;
-    snprintf(ret, BUS_PATH_SIZE, "/dev/nvidia%" PRIu64, device->minor);
-    return is_node(ret) ? 0 : -ENOENT;
-}
-
-/* ---- Which nodes --------------------------------------------------------------------------------
- */
-
-struct nodes {
-    size_t n;
-    char paths[BUS_ALLOW_MAX][BUS_PATH_SIZE];
-};
-
-static void allow(struct nodes *nodes, const char *path) {
-    if (nodes->n == ELEMENTSOF(nodes->paths) || !is_node(path))
-        return;
-    for (size_t i = 0; i < nodes->n; i++)
-        if (strcmp(nodes->paths[i], path) == 0)
-            return;
-    snprintf(nodes->paths[nodes->n++], BUS_PATH_SIZE, "%s", path);
-}
-
-/* The node that stands for an instance, from what the driver says: "DeviceFileMinor: 12". */
-static void allow_capability(struct nodes *nodes, const char *file) {
-    cleanup(fclosep) FILE *f = fopen(file, "re");
-    char line[128], path[BUS_PATH_SIZE];
-    unsigned minor;
-
-    while (f && fgets(line, sizeof(line), f))
-        if (sscanf(line, "DeviceFileMinor: %u", &minor) == 1) {
-            snprintf(path, sizeof(path), "/dev/nvidia-caps/nvidia-cap%u", minor);
-            allow(nodes, path);
-        }
-}
-
-static void allow_instance(struct nodes *nodes, const struct sample_device *device) {
-    char file[160];
-
-    snprintf(file, sizeof(file), "/proc/driver/nvidia/capabilities/gpu%" PRIu64 "/mig/gi%u/access",
-             device->minor, device->gpu_instance);
-    allow_capability(nodes, file);
-    snprintf(file, sizeof(file),
-             "/proc/driver/nvidia/capabilities/gpu%" PRIu64 "/mig/gi%u/ci%u/access", device->minor,
-             device->gpu_instance, device->compute_instance);
-    allow_capability(nodes, file);
-}
-
-/* The nodes of the lease; -ENOENT if one of its GPUs has none. */
-static int find_nodes(const struct nvml_reader *reader, const struct hand_confine *confine,
-                      struct nodes *ret, struct allot_error *err) {
-    static const char *const common[] = { "/dev/nvidiactl", "/dev/nvidia-uvm",
-                                          "/dev/nvidia-uvm-tools" };
-    char text[GPUID_TEXT_SIZE], path[BUS_PATH_SIZE];
-
-    ret->n = 0;
-    for (uint32_t i = 0; i < confine->n_devices; i++) {
-        const struct gpuid *id = &confine->devices[i].id;
-        const struct sample_device *device = nvml_reader_find(reader, id);
-
-        if (!device || scope_gpu_node(path, device) < 0)
-            return error_set(err, -ENOENT, "%s has no device node here", gpuid_format(id, text));
-        allow(ret, path);
-        if (device->is_mig)
-            allow_instance(ret, device);
-    }
-    for (size_t i = 0; i < ELEMENTSOF(common); i++)
-        allow(ret, common[i]);
-    return 0;
-}
-
-/* A node that must be refused in this scope: another GPU's, or another thing altogether. */
-static int find_forbidden(const struct nvml_reader *reader, const struct nodes *nodes,
-                          char ret[static BUS_PATH_SIZE]) {
-    static const char *const others[] = { "/dev/kmsg", "/dev/fuse", "/dev/loop-control",
-                                          "/dev/mem" };
-    const struct sample_device *device;
-
-    for (size_t i = 0; (device = nvml_reader_at(reader, i)); i++) {
-        bool is_allowed = false;
-
-        if (device->is_mig || scope_gpu_node(ret, device) < 0)
-            continue;
-        for (size_t j = 0; j < nodes->n; j++)
-            is_allowed |= strcmp(nodes->paths[j], ret) == 0;
-        if (!is_allowed)
-            return 0;
-    }
-    for (size_t i = 0; i < ELEMENTSOF(others); i++)
-        if (is_node(others[i])) {
-            snprintf(ret, BUS_PATH_SIZE, "%s", others[i]);
-            return 0;
-        }
-    return -ENOENT;
-}
-
 /* ---- The scope ----------------------------------------------------------------------------------
  */
 
-/* EPERM is the filter's word; access rights would say EACCES, and a node without driver ENXIO. */
+/* The filter answers EPERM; file permissions would be EACCES, and a node without driver ENXIO. */
 static int judge(int error, const char *path, struct allot_error *err) {
     if (error == EPERM)
         return 0;
@@ -168,8 +76,7 @@ static int judge(int error, const char *path, struct allot_error *err) {
     return error_set(err, -error, "%s could not be tried: %s", path, strerror(error));
 }
 
-/* Into the scope that is there, if it is in the slice that it would be made in: not another user's.
- */
+/* Join the existing scope if it is in the slice in which it would be made: not another user's. */
 static int join(struct bus *bus, const struct bus_scope *scope, struct allot_error *err) {
     char cgroup[256], part[BUS_NAME_SIZE + 2];
     int r = bus_unit_cgroup(bus, scope->name, cgroup, sizeof(cgroup), err);
@@ -179,25 +86,49 @@ static int join(struct bus *bus, const struct bus_scope *scope, struct allot_err
     snprintf(part, sizeof(part), "/%s/", scope->slice);
     if (!strstr(cgroup, part))
         return error_set(err, -EEXIST, "there is a %s elsewhere, in %s", scope->name, cgroup);
-    return bus_attach(bus, scope->name, scope->pids, scope->n_pids, err);
+    return bus_attach(bus, scope->name, scope->pid, err);
+}
+
+/* In the scope by now: one node must be refused, and where device rules came along, none of the
+ * scope's own. */
+static int try_nodes(struct probe_child *child, const struct bus_scope *scope, const char *path,
+                     struct allot_error *err) {
+    int error, r = probe_child_open(child, path, &error, err);
+
+    if (r == 0)
+        r = judge(error, path, err);
+    if (r < 0 || !scope->place || !scope->place->limits.has_devices)
+        return r;
+    for (size_t i = 0; i < scope->n_allow; i++) {
+        r = probe_child_open(child, scope->allow[i], &error, err);
+        if (r < 0)
+            return r;
+        if (error == EPERM)
+            return error_set(err, -EACCES, "the device rules of %s do not allow %s",
+                             scope->place->unit, scope->allow[i]);
+    }
+    return 0;
+}
+
+/* Make the scope with the child in it, or join the existing one. */
+static int start_tried(struct bus *bus, struct bus_scope *scope, struct probe_child *child,
+                       const char *path, struct allot_error *err) {
+    int r = probe_child_start(child, err);
+
+    if (r < 0)
+        return r;
+    scope->pid = child->pid;
+    r = bus_start_scope(bus, scope, err);
+    if (r == -EEXIST)
+        r = join(bus, scope, err);
+    return r < 0 ? r : try_nodes(child, scope, path, err);
 }
 
 int scope_start_tried(struct bus *bus, struct bus_scope *scope, const char *path,
                       struct allot_error *err) {
     cleanup(probe_child_done) struct probe_child child = PROBE_CHILD_INIT;
-    int error, r;
 
-    r = probe_child_start(&child, err);
-    if (r < 0)
-        return r;
-    scope->pids[scope->n_pids++] = child.pid;
-    r = bus_start_scope(bus, scope, err);
-    if (r == -EEXIST)
-        r = join(bus, scope, err);
-    if (r < 0)
-        return r;
-    r = probe_child_open(&child, path, &error, err);
-    return r < 0 ? r : judge(error, path, err);
+    return start_tried(bus, scope, &child, path, err);
 }
 
 __attribute__((format(printf, 3, 4))) static void note(struct hand_confined *confined, int tier,
@@ -231,14 +162,113 @@ static int check_owner(const char *cgroup, struct allot_error *err) {
                      cgroup_owner_name(owner));
 }
 
-/* Put the process into its scope; ret->scope and ->cgroup are set where it is in one. */
-static int enter(struct bus *bus, const struct nvml_reader *reader,
-                 const struct hand_confine *confine, const char *cgroup, struct hand_confined *ret,
-                 struct allot_error *err) {
+/*
+ * Refuse to take a process out of a cgroup below its unit's that is not its user's: systemd does
+ * not know the limits that are set there. Those of a cgroup of its own the user could lift itself.
+ */
+static int check_below(const struct bus_place *place, const char *cgroup, uint32_t uid,
+                       struct allot_error *err) {
+    const char *end = cgroup + strlen(place->cgroup);
+    char part[PROCESS_CGROUP_SIZE], folder[512];
+    struct stat st;
+    int r;
+
+    if (!process_is_within(cgroup, place->cgroup))
+        return error_set(err, -EAGAIN, "the process has just left %s", place->unit);
+    while (*end) {
+        end = strchrnul(end + 1, '/');
+        snprintf(part, sizeof(part), "%.*s", (int)(end - cgroup), cgroup);
+        r = scope_folder(folder, sizeof(folder), part, err);
+        if (r < 0)
+            return r;
+        if (stat(folder, &st) < 0 || st.st_uid != uid)
+            return error_set(err, -EOPNOTSUPP,
+                             "the process is in %s, below %s, and the limits there cannot be "
+                             "carried over",
+                             part, place->unit);
+    }
+    return 0;
+}
+
+/* The cgroup of the parent: where a process was born a moment ago. */
+static int parent_cgroup(char ret[static PROCESS_CGROUP_SIZE], pid_t pid) {
+    char path[64], text[1024], *after;
+    cleanup(fclosep) FILE *f = NULL;
+    int parent;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    f = fopen(path, "re");
+    if (!f || !fgets(text, sizeof(text), f))
+        return -ESRCH;
+    after = strrchr(text, ')');
+    if (!after || sscanf(after, ") %*c %d", &parent) != 1 || parent <= 1)
+        return -ENOENT;
+    return process_cgroup(ret, parent);
+}
+
+/*
+ * The process that was meant has ended, and another one may have got its pid before it was moved:
+ * then that one is in the scope now, and goes back to where it was born.
+ */
+static void put_back(const struct process_id *meant, const char *scope_cgroup) {
+    char now[PROCESS_CGROUP_SIZE], home[PROCESS_CGROUP_SIZE], folder[512], path[600];
+    cleanup(closep) int pidfd = -1, fd = -1;
+    struct process_id id;
+    int r;
+
+    if (process_identify(&id, meant->pid) < 0 || process_id_equal(&id, meant) ||
+        process_open(&pidfd, &id) < 0 || process_cgroup(now, id.pid) < 0 ||
+        !process_is_within(now, scope_cgroup))
+        return;
+    r = parent_cgroup(home, id.pid);
+    if (r == 0 && process_is_within(home, scope_cgroup))
+        return; /* a child of the process that was meant */
+    if (r == 0)
+        r = scope_folder(folder, sizeof(folder), home, NULL);
+    if (r == 0) {
+        snprintf(path, sizeof(path), "%s/cgroup.procs", folder);
+        fd = open(path, O_WRONLY | O_CLOEXEC);
+        r = fd < 0 || dprintf(fd, "%d", (int)id.pid) < 0 ? -errno : 0;
+    }
+    fprintf(stderr,
+            SD_WARNING
+            "process %d got the pid of one that ended while it was moved to %s, and %s\n",
+            (int)id.pid, scope_cgroup, r < 0 ? "could not be put back" : "was put back");
+}
+
+/* Move the process, and check through its pidfd that it is the one that arrived. */
+static int move(struct bus *bus, const char *name, const struct process_id *id, int pidfd,
+                struct hand_confined *ret, struct allot_error *err) {
+    char after[PROCESS_CGROUP_SIZE], cgroup[sizeof(ret->cgroup)];
+    struct pollfd ended = { .fd = pidfd, .events = POLLIN };
+    int r;
+
+    r = bus_unit_cgroup(bus, name, cgroup, sizeof(cgroup), err);
+    if (r < 0)
+        return r;
+    r = bus_attach(bus, name, id->pid, err);
+    if (poll(&ended, 1, 0) != 0) {
+        put_back(id, cgroup);
+        return error_set(err, -ESRCH, "process %d has ended", (int)id->pid);
+    }
+    if (r < 0)
+        return r;
+    if (process_cgroup(after, id->pid) < 0 || !process_is_within(after, cgroup))
+        return error_set(err, -EIO, "the process was not moved into %s", name);
+    strcpy(ret->cgroup, cgroup);
+    snprintf(ret->scope, sizeof(ret->scope), "%s", name);
+    return 0;
+}
+
+/* Put the process into its scope; ret->scope and ->cgroup are set if it is in one. */
+static int enter(struct bus *bus, const struct hand_confine_question *question, int pidfd,
+                 const char *cgroup, struct hand_confined *ret, struct allot_error *err) {
+    const struct hand_confine *confine = &question->confine;
+    const struct process_id id = { confine->pid, confine->start };
     char name[SCOPE_NAME_SIZE], forbidden[BUS_PATH_SIZE], description[96];
-    char after[PROCESS_CGROUP_SIZE];
-    cleanup(freep) struct nodes *nodes = calloc(1, sizeof(*nodes));
-    struct bus_place place;
+    cleanup(probe_child_done) struct probe_child child = PROBE_CHILD_INIT;
+    cleanup(freep) struct device_nodes *nodes = calloc(1, sizeof(*nodes));
+    cleanup(bus_place_done) struct bus_place place = { 0 };
     struct bus_scope scope;
     int r, tried;
 
@@ -246,93 +276,64 @@ static int enter(struct bus *bus, const struct nvml_reader *reader,
         return error_set(err, -ENOMEM, "out of memory");
     r = check_owner(cgroup, err);
     if (r == 0)
-        r = find_nodes(reader, confine, nodes, err);
+        r = device_nodes_find(nodes, question, err);
     if (r < 0)
         return r;
-    if (find_forbidden(reader, nodes, forbidden) < 0)
+    if (device_nodes_forbidden(nodes, forbidden) < 0)
         return error_set(err, -ENOENT, "there is no other device node to prove it with");
     r = bus_find_place(bus, confine->pid, &place, err);
+    if (r == 0)
+        r = check_below(&place, cgroup, confine->uid, err);
     if (r < 0)
         return r;
     scope_name(name, confine->lease);
     snprintf(description, sizeof(description), "GPU lease %" PRIu64, confine->lease);
     scope = (struct bus_scope){
         .name = name,
-        .slice = place.slice,
+        .slice = place.shared[0] ? place.shared : place.slice,
         .description = description,
-        .n_pids = 1,
-        .pids = { confine->pid },
         .is_closed = true,
         .n_allow = nodes->n,
         .allow = nodes->paths,
-        .n_limits = place.n_limits,
-        .limits = place.limits,
+        .place = &place,
     };
-    tried = scope_start_tried(bus, &scope, forbidden, err);
-    if (bus_unit_cgroup(bus, name, ret->cgroup, sizeof(ret->cgroup), NULL) < 0 ||
-        process_cgroup(after, confine->pid) < 0 || !process_is_within(after, ret->cgroup)) {
-        ret->cgroup[0] = 0;
-        return tried < 0 ? tried : error_set(err, -EIO, "the process did not arrive in %s", name);
-    }
-    snprintf(ret->scope, sizeof(ret->scope), "%s", name);
-    if (tried < 0)
+    tried = start_tried(bus, &scope, &child, forbidden, err);
+    /* Where filters do not work at all, the scope is still a cgroup for the driver's limit. */
+    if (tried < 0 && tried != -ENOTSUP)
         return tried;
+    r = move(bus, name, &id, pidfd, ret, tried < 0 ? NULL : err);
+    if (tried < 0 || r < 0)
+        return tried < 0 ? tried : r;
     ret->tiers |= 1 << 2;
-    note(ret, 2, "%s in %s; %s was tried inside and refused", name, place.slice, forbidden);
+    note(ret, 2, "%s in %s; %s was tried inside and refused", name, scope.slice, forbidden);
     return 0;
 }
 
-/* ---- The driver's limit ---------------------------------------------------------------------- */
-
-static int set_limit(const struct nvml *nvml, const struct gpuid *id, const char *folder,
-                     uint64_t limit_bytes, struct allot_error *err) {
-    struct nvml_limit limit = { .hard_bytes = limit_bytes }, now;
-    char text[GPUID_TEXT_SIZE];
-    struct nvml_device device;
-    int r;
-
-    r = nvml_device_find(nvml, &device, gpuid_format(id, text), err);
-    if (r == 0)
-        r = nvml_process_limit_set(nvml, &device, folder, &limit, err);
-    if (r == 0)
-        r = nvml_process_limit_get(nvml, &device, folder, &now, err);
-    if (r < 0)
-        return r;
-    if (now.hard_bytes != limit_bytes)
-        return error_set(err, -EIO, "%s: the driver says %" PRIu64 " instead of %" PRIu64, text,
-                         now.hard_bytes, limit_bytes);
-    return 0;
-}
-
-/* All devices or none is claimed; those that could be limited stay so. */
-static int limit_all(struct nvml_reader *reader, const struct hand_confine *confine,
+/* Claims the limit for all devices or for none; devices that could be limited stay limited. */
+static int limit_all(enum driver_choice driver, const struct hand_confine_question *question,
                      const char *cgroup, struct allot_error *err) {
-    const struct nvml *nvml;
     char folder[512];
-    int r;
+    int r = scope_folder(folder, sizeof(folder), cgroup, err);
 
-    r = scope_folder(folder, sizeof(folder), cgroup, err);
-    if (r == 0)
-        r = nvml_reader_nvml(reader, &nvml, err);
     if (r < 0)
         return r;
-    for (uint32_t i = 0; i < confine->n_devices; i++) {
-        const struct sample_device *device = nvml_reader_find(reader, &confine->devices[i].id);
+    for (uint32_t i = 0; i < question->confine.n_devices; i++) {
         int one;
 
-        if (device && device->is_mig) {
+        if (question->nodes[i].is_mig) {
             r = error_set(err, -EOPNOTSUPP, "the driver has no limits for MIG instances");
             continue;
         }
-        one = set_limit(nvml, &confine->devices[i].id, folder, confine->devices[i].limit_bytes,
-                        r < 0 ? NULL : err);
+        one = driver_limit_set(driver, &question->confine.devices[i].id, folder,
+                               question->confine.devices[i].limit_bytes, r < 0 ? NULL : err);
         r = r < 0 ? r : one;
     }
     return r;
 }
 
-int scope_confine(struct nvml_reader *reader, const struct hand_confine *confine,
+int scope_confine(enum driver_choice driver, const struct hand_confine_question *question,
                   struct hand_confined *ret, struct allot_error *err) {
+    const struct hand_confine *confine = &question->confine;
     const struct process_id id = { confine->pid, confine->start };
     struct sample_process process = { .pid = confine->pid };
     cleanup(bus_freep) struct bus *bus = NULL;
@@ -349,6 +350,9 @@ int scope_confine(struct nvml_reader *reader, const struct hand_confine *confine
     if (process.start != confine->start || !process.has_uid || process.uid != confine->uid)
         return error_set(err, -EPERM, "process %d is not one of user %u", (int)confine->pid,
                          confine->uid);
+    r = lease_evidence_check(&process, true, err);
+    if (r < 0)
+        return r;
     r = process_cgroup(cgroup, confine->pid);
     if (r < 0)
         return error_set(err, r, "process %d is in no cgroup2", (int)confine->pid);
@@ -356,12 +360,12 @@ int scope_confine(struct nvml_reader *reader, const struct hand_confine *confine
     if (confine->want_scope) {
         r = bus_new(&bus, &why);
         if (r == 0)
-            r = enter(bus, reader, confine, cgroup, ret, &why);
+            r = enter(bus, question, pidfd, cgroup, ret, &why);
         if (r < 0)
             note(ret, 2, "not in force: %s", why.text);
     }
     if (confine->want_limit) {
-        r = ret->cgroup[0] ? limit_all(reader, confine, ret->cgroup, &why)
+        r = ret->cgroup[0] ? limit_all(driver, question, ret->cgroup, &why)
                            : error_set(&why, -ENOENT, "it needs a cgroup of the lease's own");
         if (r == 0) {
             ret->tiers |= 1 << 1;

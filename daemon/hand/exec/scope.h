@@ -8,10 +8,9 @@
 #include <stddef.h>
 
 #include "base/error.h"
-#include "daemon/hand/hand.h"
 #include "daemon/hand/exec/bus.h"
-#include "daemon/hand/exec/nvml_reader.h"
 #include "daemon/hand/exec/probe_child.h"
+#include "daemon/hand/wire.h"
 
 /* "allot-17.scope" */
 #define SCOPE_NAME_SIZE 64
@@ -26,15 +25,12 @@ int scope_folder(char *ret, size_t size, const char *cgroup, struct allot_error 
  * Do what is asked, as far as this machine can: what is in force is in ret->tiers, what is not has
  * its reason in ret->details. Fails only where the process is not the one that was meant.
  */
-int scope_confine(struct nvml_reader *reader, const struct hand_confine *confine,
+int scope_confine(enum driver_choice driver, const struct hand_confine_question *question,
                   struct hand_confined *ret, struct allot_error *err);
 
-/* The node of a known GPU, as in "/dev/nvidia0". -ENOENT: it has none here. */
-int scope_gpu_node(char ret[static BUS_PATH_SIZE], const struct sample_device *device);
-
 /*
- * Make `scope` with a child in it, besides the processes it has, and let it try to open `path`:
- * 0 if that was refused by the device filter, else -errno and why.
+ * Test the device filter: make `scope` with its processes and a child of ours, and let the child
+ * try to open `path`. 0 if the filter refused that, else -errno and why.
  */
 int scope_start_tried(struct bus *bus, struct bus_scope *scope, const char *path,
                       struct allot_error *err);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The order is what makes it sure: the pidfd first, then everything that must be true of the
- * process, then the signal through that pidfd. Whatever was read in between was of the process that
- * gets it.
+ * The order makes it certain: open the pidfd first, then check everything that must be true of the
+ * process, then send the signal through that pidfd. Whatever was read in between was about the
+ * process that gets it.
  *
  * A signal in the name of a user is sent by a child that has become that user. Reading /proc first
- * would not do: between the look and the signal the process may run a set-user-ID program. The
- * kernel compares both at once.
+ * would not be enough: between the check and the signal the process may run a set-user-ID program.
+ * The kernel does both at once.
  */
 #include "daemon/hand/exec/signal.h"
 
@@ -20,7 +20,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/cgroup_owner.h"
 #include "base/cleanup.h"
+#include "daemon/hand/exec/lease_evidence.h"
 #include "daemon/hand/exec/proc.h"
 #include "daemon/hand/exec/scope.h"
 #include "daemon/enforce/process.h"
@@ -28,7 +30,7 @@
 /* A scope that forks faster than it is signalled: after so many rounds the rest is left. */
 #define ROUNDS_MAX 16
 
-/* A child sends a batch of signals in microseconds; one that takes so long is given up. */
+/* A child sends a batch of signals in microseconds; one that takes this long is given up. */
 #define CHILD_MSEC 5000
 
 /* Processes that are signalled together, and what became of it. */
@@ -52,10 +54,11 @@ static int send_to(int pidfd, int number) {
 }
 
 /*
- * In a child that shares nothing but the pipe: take the user's rights, which lays all capabilities
- * down, then send. Only the effective uid is the user's. The real and the saved one, by which the
- * kernel decides who may signal this child, belong to nobody: the user must not stop it halfway.
- * By bare system calls: those of the C library would stop threads that the child does not have.
+ * In a child that shares nothing but the pipe: take the user's rights, which drops all
+ * capabilities, then send. Only the effective uid is the user's. The real and the saved uid, by
+ * which the kernel decides who may signal this child, belong to nobody: the user must not stop it
+ * halfway. Uses bare system calls: those of the C library would stop threads that the child does
+ * not have.
  */
 #define UID_OF_NOBODY 0xfffffffeL
 static void send_as_user(const struct batch *batch, int pipe_fd) {
@@ -102,7 +105,7 @@ static int ask_child(const struct batch *batch, int *errors) {
 /* Send to all that were collected, and close them. */
 static void batch_flush(struct batch *batch) {
     int errors[ELEMENTSOF(batch->pidfds)], r = 0;
-    /* Without rights of our own there are none to lay down. */
+    /* Without privileges of our own there are none to drop. */
     bool by_child = batch->signal->as_user && geteuid() == 0 && batch->signal->uid != 0;
 
     if (batch->n == 0)
@@ -134,7 +137,7 @@ static int batch_judge(const struct batch *batch, const char *what, struct allot
     if (batch->r < 0)
         return error_set(err, batch->r, "%s cannot be signalled: %s", what, strerror(-batch->r));
     return error_set(err, -EPERM,
-                     "%s runs as another user by now, whose processes only an administrator may "
+                     "%s now runs as another user, whose processes only an administrator may "
                      "signal",
                      what);
 }
@@ -144,8 +147,8 @@ static bool is_taboo(pid_t pid) {
     return pid <= 1 || pid == getpid() || pid == getppid();
 }
 
-static int signal_one(struct nvml_reader *reader, const struct hand_signal *signal,
-                      struct hand_signalled *ret, struct allot_error *err) {
+static int signal_one(const struct hand_signal *signal, struct hand_signalled *ret,
+                      struct allot_error *err) {
     const struct process_id id = { signal->pid, signal->start };
     struct sample_process process = { .pid = signal->pid };
     struct batch batch = { .signal = signal };
@@ -161,16 +164,9 @@ static int signal_one(struct nvml_reader *reader, const struct hand_signal *sign
     hand_proc_read(&process, "/proc");
     if (process.kinds & SAMPLE_UNTOUCHABLE)
         return error_set(err, -EPERM, "process %d is a display or MPS server", (int)signal->pid);
-    if (signal->only_over) {
-        r = nvml_reader_used(reader, &signal->device, signal->pid, &ret->used_bytes, err);
-        if (r == -ENOENT)
-            return 0;
-        if (r < 0)
-            return r;
-        ret->has_used = true;
-        if (ret->used_bytes <= signal->over_bytes)
-            return 0;
-    }
+    r = lease_evidence_check(&process, signal->as_user && signal->uid == process.uid, err);
+    if (r < 0)
+        return r;
     batch_add(&batch, &pidfd);
     batch_flush(&batch);
     ret->n_processes = batch.n_sent;
@@ -216,6 +212,11 @@ static int signal_scope(const struct hand_signal *signal, struct hand_signalled 
     r = scope_folder(folder, sizeof(folder), signal->cgroup, err);
     if (r < 0)
         return r;
+    if (access(folder, F_OK) < 0 && errno == ENOENT)
+        return 0; /* no process is left */
+    /* Users can give the cgroups of their own managers any name. */
+    if (!cgroup_owner_is_root(cgroup_owner_root(), signal->cgroup))
+        return error_set(err, -EPERM, "%s is not the scope of a lease", signal->cgroup);
     r = signal_members(folder, signal->cgroup, &batch);
     if (r == -ENOENT)
         return 0; /* no process is left */
@@ -226,8 +227,8 @@ static int signal_scope(const struct hand_signal *signal, struct hand_signalled 
         cleanup(closep) int fd = -1;
 
         /*
-         * All at once, also those that were born meanwhile (Linux 5.14); else again until none is
-         * left.
+         * cgroup.kill (Linux 5.14) ends all at once, even those that were just forked; otherwise
+         * repeat until none is left.
          */
         snprintf(path, sizeof(path), "%s/cgroup.kill", folder);
         fd = signal->as_user ? -1 : open(path, O_WRONLY | O_CLOEXEC);
@@ -243,10 +244,10 @@ static int signal_scope(const struct hand_signal *signal, struct hand_signalled 
     return batch_judge(&batch, "every process of the lease", err);
 }
 
-int signal_send(struct nvml_reader *reader, const struct hand_signal *signal,
-                struct hand_signalled *ret, struct allot_error *err) {
+int signal_send(const struct hand_signal *signal, struct hand_signalled *ret,
+                struct allot_error *err) {
     *ret = (struct hand_signalled){ 0 };
     if (signal->signal < 0 || signal->signal > SIGRTMAX)
         return error_set(err, -EINVAL, "there is no signal %d", signal->signal);
-    return signal->pid ? signal_one(reader, signal, ret, err) : signal_scope(signal, ret, err);
+    return signal->pid ? signal_one(signal, ret, err) : signal_scope(signal, ret, err);
 }

@@ -5,7 +5,6 @@
  */
 #include "base/error.h"
 #include "daemon/hand/hand.h"
-#include "daemon/hand/exec/nvml_reader.h"
 
-int signal_send(struct nvml_reader *reader, const struct hand_signal *signal,
-                struct hand_signalled *ret, struct allot_error *err);
+int signal_send(const struct hand_signal *signal, struct hand_signalled *ret,
+                struct allot_error *err);

@@ -5,14 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "libclient/core/buffer.h"
 #include "libclient/core/tensor.h"
 #include "libclient/device/device.h"
-#include "libclient/device/wakeup.h"
+#include "libclient/core/wait.h"
+#include "libclient/exec/memory/alloc.h"
 #include "libclient/exec/memory/constants.h"
 #include "libclient/exec/run/run_state.h"
 
-/* Idle run states that are kept for runs at the same time: each has a slab. */
+/* How many idle run states to keep, for runs at the same time; each holds a slab. */
 enum { IDLE_MAX = 4 };
 
 /* Locks: `all` before those of caches, and these in the order of the list. */
@@ -38,14 +40,15 @@ static void begin_anew(void) {
     pthread_mutex_unlock(&all.lock);
 }
 
-static void watch_forks(void) {
+static void begin_process(void) {
     pthread_atfork(lock_all, unlock_all, begin_anew);
+    alloc_reclaim_by(cache_reclaim);
 }
 
 void cache_init(struct cache *cache, uint32_t n_max) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-    pthread_once(&once, watch_forks);
+    pthread_once(&once, begin_process);
     *cache = (struct cache){ .n_max = n_max };
     pthread_mutex_init(&cache->lock, NULL);
     pthread_cond_init(&cache->news, NULL);
@@ -165,7 +168,8 @@ struct cache_entry *cache_find(struct cache *cache, const unsigned char *key, si
     return entry;
 }
 
-/* With the lock held: unlink the entries beyond the limit, for the caller to free without it. */
+/* With the lock held: unlink the entries beyond the limit; the caller frees them without the
+ * lock. */
 static void make_way(struct cache *cache, struct list *ret) {
     struct cache_entry *entry, *next;
 
@@ -208,12 +212,6 @@ uint64_t cache_count_use(void) {
     return atomic_fetch_add_explicit(&n_uses, 1, memory_order_relaxed);
 }
 
-void cache_tell_idle(const struct program *program) {
-    for (uint32_t d = 0; d < program->n_devices; d++)
-        if (program->devices[d]->gpu)
-            wakeup_news(program->devices[d]->gpu);
-}
-
 void cache_release(struct cache *cache, struct cache_entry *entry) {
     struct list old;
 
@@ -222,7 +220,7 @@ void cache_release(struct cache *cache, struct cache_entry *entry) {
     entry->n_users--;
     entry->used = cache_count_use();
     if (entry->constants == CONSTANTS_THERE)
-        cache_tell_idle(entry->program);
+        memory_user_tell_idle(entry->program);
     if (cache->n > cache->n_max)
         make_way(cache, &old);
     pthread_mutex_unlock(&cache->lock);
@@ -260,6 +258,48 @@ void cache_give_state(struct cache *cache, struct cache_entry *entry, struct run
         run_state_free(state);
 }
 
+/* ---- Constants ------------------------------------------------------------------------------- */
+
+int cache_begin_constants(struct cache *cache, struct cache_entry *entry, const struct wait *wait,
+                          bool *ret_mine, struct allot_error *err) {
+    bool is_there;
+
+    pthread_mutex_lock(&cache->lock);
+    while (entry->constants == CONSTANTS_ON_THEIR_WAY && !atomic_load(wait->stopped))
+        pthread_cond_wait(&cache->news, &cache->lock);
+    is_there = entry->constants == CONSTANTS_THERE;
+    *ret_mine = entry->constants == CONSTANTS_AWAY;
+    if (*ret_mine)
+        entry->constants = CONSTANTS_ON_THEIR_WAY;
+    if (*ret_mine || is_there)
+        entry->n_standing++;
+    /* They may be idle now. */
+    if (is_there)
+        memory_user_tell_idle(entry->program);
+    pthread_mutex_unlock(&cache->lock);
+    return *ret_mine || is_there
+               ? 0
+               : error_set(err, -ECANCELED,
+                           "stopped while another run copies the constants of its plan");
+}
+
+bool cache_end_constants(struct cache *cache, struct cache_entry *entry, bool is_mine,
+                         bool are_brought) {
+    bool are_there;
+
+    if (is_mine && !are_brought)
+        constants_drop(entry->program);
+    pthread_mutex_lock(&cache->lock);
+    entry->n_standing--;
+    if (is_mine) {
+        entry->constants = are_brought ? CONSTANTS_THERE : CONSTANTS_AWAY;
+        pthread_cond_broadcast(&cache->news);
+    }
+    are_there = entry->constants == CONSTANTS_THERE;
+    pthread_mutex_unlock(&cache->lock);
+    return are_there;
+}
+
 /* ---- Reclaim --------------------------------------------------------------------------------- */
 
 /* The devices of all sessions share the memory of one GPU, and all hosts share the host's. */
@@ -282,7 +322,7 @@ static bool has_constants(const struct program *program, const struct device *de
     return false;
 }
 
-/* What is to go: a run state, a whole plan, or its constants alone. */
+/* What to free: a run state, a whole plan, or only its constants. */
 struct victim {
     struct cache *cache;
     struct cache_entry *entry;
@@ -292,7 +332,7 @@ struct victim {
     uint64_t used;
 };
 
-/* With the lock of the cache. Idle run states lie with the one used last first. */
+/* With the lock of the cache. The list of idle run states begins with the one used last. */
 static void look_for_state(struct victim *victim, struct cache *cache,
                            const struct device *device) {
     struct cache_entry *entry;
@@ -353,8 +393,8 @@ static struct run_state *take(const struct victim *victim) {
             atomic_fetch_sub(&cache->n_stopped_runs, 1);
         } else {
             victim->entry->n_idle--;
-            victim->entry->n_users++; /* as long as the run state exists; that of a stopped run has
-                                         its own use */
+            victim->entry->n_users++; /* as long as the run state exists; the run state of a stopped
+                                         run counts as a user of its own */
         }
     }
     cache->n_guests++;

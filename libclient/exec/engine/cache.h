@@ -3,11 +3,11 @@
 /*
  * Cache: the programs of a session, found by what they are for, with their idle run states.
  * Programs that no run uses make way for others, the longest unused first. Any thread; the lock is
- * only held for the length of a list operation.
+ * held only for a list operation.
  *
- * The caches of all sessions of the process know each other: where memory lacks, whatever is idle
+ * The caches of all sessions of the process know each other: if memory is short, whatever is idle
  * in any of them is given back (exec/memory/alloc.h). Threads that wait for memory are woken when
- * something becomes idle (device/wakeup.h).
+ * something becomes idle (core/wait.h).
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -17,10 +17,12 @@
 #include "base/list.h"
 #include "libclient/exec/plan/program.h"
 
+struct allot_error;
 struct device;
 struct run_state;
+struct wait;
 
-/* Of a program that has constants on GPUs, see exec/memory/constants.h. */
+/* Whether the constants of a program are on the GPUs, see exec/memory/constants.h. */
 enum cache_constants { CONSTANTS_AWAY, CONSTANTS_ON_THEIR_WAY, CONSTANTS_THERE };
 
 struct cache_entry {
@@ -32,7 +34,7 @@ struct cache_entry {
     uint32_t n_idle;
     uint64_t used;       /* the higher, the later it was last released */
     uint32_t n_users;    /* runs under way */
-    uint32_t n_standing; /* of these, runs that have no memory yet (exec/memory/constants.h) */
+    uint32_t n_standing; /* of these, runs that have no memory yet (cache_begin_constants()) */
     size_t key_bytes;
     unsigned char key[];
 };
@@ -44,7 +46,7 @@ struct cache {
     struct list entries;
     uint32_t n, n_max;
     uint32_t n_guests; /* threads that reclaim something from this cache, for any session */
-    struct run_state *stopped_runs;  /* exec/memory/stopped_runs.h */
+    struct run_state *stopped_runs;  /* exec/engine/stopped_runs.h */
     _Atomic uint32_t n_stopped_runs; /* may be read without the lock */
 };
 
@@ -69,15 +71,28 @@ struct run_state *cache_take_state(struct cache *cache, struct cache_entry *entr
 /* Keep it for the next run, or free it if there are enough idle ones. It was in use until now. */
 void cache_give_state(struct cache *cache, struct cache_entry *entry, struct run_state *state);
 
+/*
+ * A run, with a use of the entry, is about to take memory. Either its constants are there, or this
+ * run has to copy them (`*ret_mine`): one run does, and others that come meanwhile wait for it.
+ * `wait->stopped` is of a stop with the lock and the condition of the cache. -ECANCELED.
+ *
+ * The run stands by until cache_end_constants(): it does not use its constants yet, and if no other
+ * run does, an allocation that lacks memory may take them back, even one of this run. So
+ * cache_end_constants() says whether they are there; if so the run keeps them until its use of the
+ * entry ends.
+ */
+int cache_begin_constants(struct cache *cache, struct cache_entry *entry, const struct wait *wait,
+                          bool *ret_mine, struct allot_error *err);
+bool cache_end_constants(struct cache *cache, struct cache_entry *entry, bool is_mine,
+                         bool are_brought);
+
 /* A number that is higher at each call. */
 uint64_t cache_count_use(void);
-/* What a program has on GPUs is idle, or about to be: wake waiters. Any lock may be held. */
-void cache_tell_idle(const struct program *program);
 
 /*
- * Without any lock, any thread. Frees, in any session, what holds memory on the GPU of `device` and
- * was not used for longest: first a run state that is idle, or of a stopped run whose work has
- * ended; where there is none, an idle plan with its constants; then the constants of a plan whose
- * runs all stand by. False: there was nothing.
+ * Without any lock, any thread. Free, in any session, the longest unused thing that holds memory on
+ * the GPU of `device`: first a run state that is idle, or of a stopped run whose work has ended;
+ * then an idle plan with its constants; then the constants of a plan whose runs all stand by.
+ * False: there was nothing.
  */
 bool cache_reclaim(const struct device *device);

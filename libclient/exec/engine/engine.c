@@ -20,20 +20,18 @@
 #include "base/error.h"
 #include "libclient/core/log.h"
 #include "libclient/core/tensor.h"
+#include "libclient/core/wait.h"
 #include "libclient/device/device.h"
-#include "libclient/device/wait_limits.h"
 #include "libclient/exec/run/run_state.h"
-#include "libclient/exec/stop/stop_scope.h"
 #include "libclient/exec/engine/stopped_runs.h"
 #include "libclient/exec/engine/next_stage.h"
 #include "libclient/exec/engine/plan_lookup.h"
 #include "libclient/exec/run/queue.h"
-#include "libclient/exec/run/run.h"
 #include "libclient/exec/engine/threads.h"
 #include "libclient/exec/run/trace.h"
+#include "libclient/exec/run/workers.h"
 
-/* Plans that are kept: a program that runs more kinds of runs than this in turn plans them again.
- */
+/* Plans that are kept: a program that runs more kinds of runs in turn plans them again. */
 enum { PLANS_MAX = 64 };
 
 /* Raised in the child of each fork: tells what belongs to the parent. */
@@ -47,7 +45,7 @@ static void watch_forks(void) {
     pthread_atfork(NULL, NULL, count_generation);
 }
 
-/* No GPU, or no driver, is no error: there is the CPU. */
+/* A box without a GPU or a driver is no error: the CPU remains. */
 static int open_devices(struct engine *engine, struct allot_error *err) {
     int r = engine->options.no_gpu ? 0 : gpus_get(&engine->gpus, &engine->options.gpus, err);
     uint32_t n_gpus;
@@ -82,7 +80,12 @@ static int start(struct engine *engine, struct allot_error *err) {
                          "no threads for a session (inter_op_threads %u, intra_op_threads %u): %s; "
                          "ask for fewer",
                          options->inter_threads, options->intra_threads, strerror(-r));
-    return open_devices(engine, err);
+    r = open_devices(engine, err);
+    if (r < 0 || !options->is_dynamic)
+        return r;
+    r = dynamic_placement_new(&engine->dynamic, &options->dynamic, &engine->placement,
+                              engine->devices, engine->n_devices, options->intra_threads);
+    return r < 0 ? error_set(err, r, "no host memory for a session") : 0;
 }
 
 int engine_new(struct engine **ret, struct allot_graph *graph, const struct engine_options *options,
@@ -100,7 +103,7 @@ int engine_new(struct engine **ret, struct allot_graph *graph, const struct engi
     if (!options->seed && getrandom(&engine->options.seed, sizeof(engine->options.seed), 0) < 0)
         engine->options.seed = (uintptr_t)engine;
     variable_table_init(&engine->variables);
-    stoppable_lock_init(&engine->plan_lock);
+    stop_lock_init(&engine->plan_lock);
     cache_init(&engine->cache, PLANS_MAX);
     r = start(engine, err);
     if (r < 0) {
@@ -123,29 +126,31 @@ int engine_stopped(const struct engine_run *run, int why, const char *where,
 }
 
 struct engine *engine_free(struct engine *engine) {
+    struct stop never = { .until_nsec = UINT64_MAX };
     struct gpu_visit visit;
     bool is_fork;
 
     if (!engine)
         return NULL;
-    /* In a fork no thread would ever report it. */
+    /* Do not wait in a fork: the threads that would report the end do not exist there. */
     is_fork = engine_check(engine, NULL) < 0;
     visit = gpus_visit_begin(is_fork ? NULL : engine->gpus);
     if (!is_fork)
-        stopped_runs_await(&engine->cache, 0, NULL, NULL);
+        stopped_runs_await(&engine->cache, &never);
     cache_done(&engine->cache, is_fork);
+    dynamic_placement_free(engine->dynamic);
     placement_done(&engine->placement);
     variable_table_done(&engine->variables);
     for (uint32_t i = 0; i < engine->n_devices; i++)
         device_unref(engine->devices[i]);
     free(engine->devices);
-    gpus_visit_end(&visit); /* before what it began with is released */
+    gpus_visit_end(&visit); /* before the GPUs that it began with are released */
     gpus_put(engine->gpus);
     threads_put(engine->intra);
     threads_put(engine->inter);
     graph_unref(engine->graph);
-    if (!is_fork) /* where a thread of the parent may have waited that does not exist here */
-        stoppable_lock_done(&engine->plan_lock);
+    if (!is_fork) /* in a fork, a thread of the parent may appear to wait for it for ever */
+        stop_lock_done(&engine->plan_lock);
     free(engine);
     return NULL;
 }
@@ -179,7 +184,8 @@ static int check_feeds(const struct engine *engine, const struct engine_call *ca
 static int was_late(const struct engine_run *run, int r, struct allot_error *err) {
     struct allot_error why = { 0 };
 
-    if (r != -ENOMEM || !run->until_nsec || clock_nsec(CLOCK_MONOTONIC) < run->until_nsec)
+    if (r != -ENOMEM || run->stop.until_nsec == UINT64_MAX ||
+        clock_nsec(CLOCK_MONOTONIC) < run->stop.until_nsec)
         return r;
     if (err)
         why = *err;
@@ -187,7 +193,7 @@ static int was_late(const struct engine_run *run, int r, struct allot_error *err
 }
 
 /* Write the trace of a failed run, with the run's error, unless a later stage has done so. The
- * run's error goes before that of writing. */
+ * run's error takes precedence over an error of writing. */
 static void save_failed(struct engine_run *run, const struct trace *trace,
                         const struct allot_error *why) {
     struct allot_error err = { 0 };
@@ -199,30 +205,26 @@ static void save_failed(struct engine_run *run, const struct trace *trace,
         log_say(ALLOT_LOG_WARNING, "the trace of a failed run was not written: %s", err.text);
 }
 
-/* The run itself, within a stop scope, until the GPUs are done with it, too. */
-static int run_stoppable(struct engine *engine, struct run_state *state,
-                         const struct engine_run *run, struct allot_error *err) {
-    const struct stop stop = { &state->cancelled, &state->lock, &state->news };
+/* The run itself, until the GPUs are done with it, too. */
+static int run_stoppable(struct engine *engine, struct run_state *state, struct engine_run *run,
+                         struct allot_error *err) {
     struct allot_error late = { 0 };
-    struct stop_scope scope;
     int r, why;
 
-    state->until_nsec = run->until_nsec;
-    state->is_stoppable = run->until_nsec || run->cancel;
-    r = stop_scope_begin(&scope, run->until_nsec, run->cancel, &stop, err);
-    if (r < 0)
-        return r;
-    r = run_program(state, engine->inter, engine->options.inter_threads);
+    state->until_nsec = run->stop.until_nsec;
+    state->is_stoppable = stop_is_possible(&run->stop);
+    stop_enter(&run->stop, &state->cancelled, &state->lock, &state->news);
+    r = workers_run(state, engine->inter, engine->options.inter_threads);
     if (queue_finish(state, &late) < 0) {
         state->has_ended = false;
         if (!state->is_out && state->failure.code == 0)
             state->failure = late;
     }
-    why = stop_scope_end(&scope);
+    why = stop_leave(&run->stop);
     if (r < 0)
         return error_set(err, r, "no host memory for a run");
-    /* A run that ended before the stop is not disturbed by it; an op that saw the stop and ended
-     * has not failed. */
+    /* A run that ended before the stop is not affected by it; an op that saw the stop and ended has
+     * not failed. */
     if (!state->has_ended && why < 0 &&
         (state->failure.code == 0 || state->failure.code == -ECANCELED))
         return engine_stopped(run, why, state->failure.text, err);
@@ -348,9 +350,9 @@ static int run_stage(struct engine *engine, const struct engine_call *call,
 int engine_check(const struct engine *engine, struct allot_error *err) {
     if (engine->generation == atomic_load_explicit(&generation, memory_order_relaxed))
         return 0;
-    return error_set(err, -ECHILD,
-                     "this process is a fork of the one that made the session: make a session of "
-                     "its own in it");
+    return error_set(
+        err, -ECHILD,
+        "this process is a fork of the one that made the session: make a new session in it");
 }
 
 int engine_run(struct engine *engine, const struct engine_call *call, struct engine_run *run,
@@ -364,16 +366,18 @@ int engine_run(struct engine *engine, const struct engine_call *call, struct eng
         return r;
     visit = gpus_visit_begin(engine->gpus);
     run->step = atomic_fetch_add(&engine->n_steps, 1);
-    run->until_nsec = run->timeout_usec ? wait_limits_deadline(run->timeout_usec) : 0;
     run->trace = NULL;
     run->is_traced = false;
     if (run->trace_file)
         trace_forget(run->trace_file);
-    r = stopped_runs_await(&engine->cache, run->until_nsec, run->cancel, &why);
-    if (r == -ETIMEDOUT || r == -ECANCELED)
-        engine_stopped(run, r, NULL, &why);
-    else if (r == 0)
-        r = run_stage(engine, call, NULL, run, feeds, ret_fetches, &why);
+    r = stop_begin(&run->stop, run->timeout_usec ? wait_deadline(run->timeout_usec) : UINT64_MAX,
+                   run->cancel, &why);
+    if (r == 0) {
+        r = stopped_runs_await(&engine->cache, &run->stop);
+        r = r < 0 ? engine_stopped(run, r, NULL, &why)
+                  : run_stage(engine, call, NULL, run, feeds, ret_fetches, &why);
+        stop_end(&run->stop);
+    }
     if (r < 0)
         save_failed(run, NULL, &why);
     if (r < 0 && err)

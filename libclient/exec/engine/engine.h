@@ -10,15 +10,16 @@
 
 #include "libclient/device/gpus.h"
 #include "libclient/exec/engine/cache.h"
+#include "libclient/exec/plan/dynamic_placement.h"
 #include "libclient/exec/plan/placement.h"
-#include "libclient/exec/stop/stoppable_lock.h"
+#include "libclient/exec/stop/stop.h"
 #include "libclient/exec/run/variable.h"
 
 struct allot_error;
 struct allot_tensor;
 struct cancel;
 struct device;
-struct pool;
+struct thread_pool;
 struct trace;
 
 struct engine_options {
@@ -30,21 +31,24 @@ struct engine_options {
     bool no_gpu;        /* the CPU alone */
     struct gpus_options gpus;
     uint64_t seed;
+    bool is_dynamic; /* the dynamic placer, with: */
+    struct dynamic_placement_options dynamic;
 };
 
 struct engine {
     struct allot_graph *graph;
     struct engine_options options;
     unsigned generation; /* of the process: how many forks it is from the first */
-    struct pool *inter, *intra;
+    struct thread_pool *inter, *intra;
     const struct gpus *gpus; /* NULL: none */
     struct device **devices; /* 0: the CPU */
     uint32_t n_devices;
     struct variable_table variables;
     _Atomic uint64_t n_steps;
 
-    struct stoppable_lock plan_lock; /* held while a plan is built */
-    struct placement placement;      /* under `plan_lock` */
+    struct stop_lock plan_lock;        /* held while a plan is built */
+    struct placement placement;        /* under `plan_lock` */
+    struct dynamic_placement *dynamic; /* likewise; NULL: the simple placer */
 
     struct cache cache;
 };
@@ -78,8 +82,8 @@ struct engine_run {
     bool was_planned;
 
     /* The engine's own: what all stages of the run share. */
-    uint64_t step;       /* number of the run */
-    uint64_t until_nsec; /* when the time is over, of CLOCK_MONOTONIC; 0: never */
+    uint64_t step; /* number of the run */
+    struct stop stop;
     struct trace *trace; /* of the stage under way, and through it those before; NULL */
     bool is_traced;      /* its trace is written */
 };
@@ -89,6 +93,6 @@ int engine_run(struct engine *engine, const struct engine_call *call, struct eng
                struct allot_error *err);
 
 /* The error of a run that was stopped, by its time limit (-ETIMEDOUT) or a cancellation
- * (-ECANCELED), and `where` it then was; NULL: nowhere in particular. */
+ * (-ECANCELED), and `where` it was then; NULL: nowhere in particular. */
 int engine_stopped(const struct engine_run *run, int why, const char *where,
                    struct allot_error *err);

@@ -8,14 +8,117 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "libclient/core/tensor.h"
+#include "libclient/core/wait.h"
 #include "libclient/exec/engine/engine.h"
 #include "libclient/exec/run/run_state.h"
-#include "libclient/exec/stop/stop_scope.h"
-#include "libclient/exec/plan/plan_build.h"
-#include "libclient/exec/memory/run_memory.h"
-#include "libclient/exec/memory/alloc.h"
+#include "libclient/exec/engine/run_memory.h"
 
-/* The plan for a request, or the question that it raises; built where there is none. */
+/* With the plan lock held: place all nodes that were added since. */
+static int place(struct engine *engine, const atomic_bool *halt, struct allot_error *err) {
+    const struct placement_request request = { engine->graph, engine->devices, engine->n_devices,
+                                               engine->options.soft_placement, halt };
+
+    return placement_extend(&engine->placement, &request, engine->options.log_placement, err);
+}
+
+/* With the plan lock held: the device of a variable, which the dynamic placer may have to choose
+ * before any plan uses it. */
+static int place_variable(struct engine *engine, uint32_t node, struct allot_error *err) {
+    const struct placement_request request = { engine->graph, engine->devices, engine->n_devices,
+                                               engine->options.soft_placement, NULL };
+
+    return node < engine->placement.n_nodes && engine->placement.devices[node] != PLACEMENT_NONE
+               ? 0
+               : dynamic_placement_variables(engine->dynamic, &request, err);
+}
+
+int plan_lookup_place(struct engine *engine, uint32_t node, struct device **ret,
+                      struct allot_error *err) {
+    int r;
+
+    stop_lock_take(&engine->plan_lock, NULL);
+    r = engine->dynamic ? place_variable(engine, node, err) : place(engine, NULL, err);
+    if (r == 0)
+        *ret = engine->devices[engine->placement.devices[node]];
+    stop_lock_give(&engine->plan_lock);
+    return r;
+}
+
+/* How often to plan anew where the memory of a program has gaps that the plan did not know of. */
+enum { REPLANS_MAX = 4 };
+
+/* A program that fits, where the dynamic placer decides. */
+static int make_program(const struct program_request *request, struct program **ret,
+                        struct allot_error *err) {
+    int r;
+
+    if (!request->dynamic)
+        return program_new(ret, request, err);
+    dynamic_placement_begin(request->dynamic);
+    for (int i = 0;; i++) {
+        r = program_new(ret, request, err);
+        if (r < 0 || (*ret)->n_asked > 0 || i == REPLANS_MAX ||
+            dynamic_placement_fits(request->dynamic, *ret))
+            return r;
+        program_free(*ret);
+    }
+}
+
+/* With the plan lock held: build what the cache does not have, unless another thread just did. */
+static int make_entry(struct engine *engine, const struct program_request *asked,
+                      const unsigned char *key, size_t key_bytes, const atomic_bool *halt,
+                      struct engine_run *run, struct cache_entry **ret, struct allot_error *err) {
+    struct program_request request = *asked;
+    struct program *program;
+    int r;
+
+    *ret = cache_find(&engine->cache, key, key_bytes);
+    if (*ret)
+        return 0;
+    request.dynamic = engine->dynamic;
+    if (!request.dynamic) {
+        r = place(engine, halt, err);
+        if (r < 0)
+            return r;
+        request.placement = engine->placement.devices;
+    }
+    request.halt = halt;
+    r = make_program(&request, &program, err);
+    if (r < 0)
+        return r;
+    r = cache_add(&engine->cache, key, key_bytes, program, ret);
+    if (r < 0) {
+        program_free(program);
+        return error_set(err, r, "no host memory for a plan");
+    }
+    run->was_planned = true;
+    return 0;
+}
+
+/*
+ * Build the entry, unless another thread just did. A plan that is ready too late is kept for the
+ * next run.
+ */
+static int build_entry(struct engine *engine, const struct program_request *asked,
+                       const unsigned char *key, size_t key_bytes, struct engine_run *run,
+                       struct cache_entry **ret, struct allot_error *err) {
+    int r, why;
+
+    stop_enter(&run->stop, NULL, &engine->plan_lock.mutex, &engine->plan_lock.news);
+    r = stop_lock_take(&engine->plan_lock, &run->stop.is_given);
+    if (r == 0) {
+        r = make_entry(engine, asked, key, key_bytes, &run->stop.is_given, run, ret, err);
+        stop_lock_give(&engine->plan_lock);
+    }
+    why = stop_leave(&run->stop);
+    if (why == 0 || (r < 0 && r != -ECANCELED))
+        return r;
+    if (r == 0)
+        cache_release(&engine->cache, *ret);
+    return engine_stopped(run, why, NULL, err);
+}
+
+/* The plan for a request, or the question that it raises; built if there is none. */
 static int find_entry(struct engine *engine, const struct program_request *asked,
                       struct engine_run *run, struct cache_entry **ret, struct allot_error *err) {
     cleanup(freep) unsigned char *key = NULL;
@@ -24,7 +127,7 @@ static int find_entry(struct engine *engine, const struct program_request *asked
     if (cache_key(asked, &key, &key_bytes) < 0)
         return error_set(err, -ENOMEM, "no host memory for a run");
     *ret = cache_find(&engine->cache, key, key_bytes);
-    return *ret ? 0 : plan_build_entry(engine, asked, key, key_bytes, run, ret, err);
+    return *ret ? 0 : build_entry(engine, asked, key, key_bytes, run, ret, err);
 }
 
 /* Values that a plan asks for, copied from the caller's feeds. */
@@ -68,7 +171,7 @@ static int answer(struct answers *answers, const struct program *question,
     return 0;
 }
 
-/* The plan for a call: questions are answered until there is one. */
+/* The plan for a call: answers questions until there is one. */
 static int find_plan(struct engine *engine, const struct program_request *asked,
                      struct allot_tensor *const *feeds, struct engine_run *run,
                      struct cache_entry **ret, struct allot_error *err) {
@@ -87,20 +190,16 @@ static int find_plan(struct engine *engine, const struct program_request *asked,
 }
 
 /* Memory for a run, which may have to be waited for: then the run can be stopped. */
-static int make_state(struct engine *engine, struct cache_entry *entry,
-                      const struct engine_run *run, struct run_state **ret,
-                      struct allot_error *err) {
-    atomic_bool is_stopped = false;
-    const struct stop stop = { &is_stopped, &engine->cache.lock, &engine->cache.news };
-    const struct alloc_wait wait = { .until_nsec = run->until_nsec, .stopped = &is_stopped };
+static int make_state(struct engine *engine, struct cache_entry *entry, struct engine_run *run,
+                      struct run_state **ret, struct allot_error *err) {
+    struct wait wait = wait_begin(run->stop.until_nsec, &run->stop.is_given);
     struct allot_error where = { 0 };
-    struct stop_scope scope;
-    int r = stop_scope_begin(&scope, run->until_nsec, run->cancel, &stop, err), why;
+    int r, why;
 
-    if (r < 0)
-        return r;
+    stop_enter(&run->stop, NULL, &engine->cache.lock, &engine->cache.news);
     r = run_memory_new(ret, &engine->cache, entry, &engine->variables, &wait, &where);
-    why = stop_scope_end(&scope);
+    why = stop_leave(&run->stop);
+    wait_end(&wait);
     if (r == -ECANCELED && why < 0)
         return engine_stopped(run, why, where.text, err);
     return r < 0 ? error_set(err, r, "%s", where.text) : 0;

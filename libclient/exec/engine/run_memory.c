@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "libclient/exec/memory/run_memory.h"
+#include "libclient/exec/engine/run_memory.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
 #include "base/error.h"
 #include "libclient/core/buffer.h"
+#include "libclient/core/wait.h"
 #include "libclient/device/gpu.h"
 #include "libclient/exec/engine/cache.h"
 #include "libclient/exec/memory/constants.h"
@@ -73,9 +74,8 @@ static int name(const struct run_memory *memory, uint32_t part, int r, struct al
                                         : run_state_no_slab(memory->program, d, r, err);
 }
 
-/* The memory may have been freed on the compute stream by a run that has work queued there which
- * still uses it. Kernels come behind that work by themselves; copies, on streams of their own, do
- * not. */
+/* The memory may have been freed on the compute stream by a run whose queued work there still uses
+ * it. Kernels are ordered behind that work by the stream; copies, on their own streams, are not. */
 static int await_former_users(const struct run_memory *memory, const atomic_bool *stopped,
                               struct allot_error *err) {
     int r = 0;
@@ -86,7 +86,7 @@ static int await_former_users(const struct run_memory *memory, const atomic_bool
     return r;
 }
 
-/* Parts become slabs, and blocks of constants, which are copied there. */
+/* Make slabs of the parts, and blocks of constants, and copy the constants there. */
 static int hand_out(struct run_memory *memory, const atomic_bool *stopped,
                     struct allot_error *err) {
     int r = await_former_users(memory, stopped, err);
@@ -122,24 +122,22 @@ static void give_slabs(const struct run_memory *memory) {
 
 /* -EAGAIN: the constants are gone. */
 static int take(struct run_state **ret, struct cache *cache, struct cache_entry *entry,
-                bool is_mine, struct variable_table *variables, const struct alloc_wait *given,
+                bool is_mine, struct variable_table *variables, struct wait *wait,
                 struct allot_error *err) {
     struct memory_user user; /* until the run state is a memory user */
-    const struct alloc_wait wait = { .until_nsec = given->until_nsec,
-                                     .stopped = given->stopped,
-                                     .user = &user };
     struct run_memory memory;
     uint32_t failed;
     int r = begin(&memory, entry->program, is_mine, err);
 
     memory_user_begin(&user, entry->program, false);
+    wait->user = &user;
     if (r == 0)
-        r = alloc_all(memory.parts, memory.n, &wait, &failed, err);
+        r = alloc_all(memory.parts, memory.n, wait, &failed, err);
     if (r < 0 && memory.n)
         r = name(&memory, failed, r, err);
     if (r == 0)
-        r = hand_out(&memory, wait.stopped, err);
-    if (!constants_end(cache, entry, is_mine, r == 0) && r == 0)
+        r = hand_out(&memory, wait->stopped, err);
+    if (!cache_end_constants(cache, entry, is_mine, r == 0) && r == 0)
         r = -EAGAIN;
     if (r == 0)
         r = run_state_new(ret, entry->program, variables, memory.slabs, err);
@@ -147,19 +145,19 @@ static int take(struct run_state **ret, struct cache *cache, struct cache_entry 
         memory_user_begin(&(*ret)->user, entry->program, true);
     else if (memory.slabs)
         give_slabs(&memory);
+    wait->user = NULL;
     memory_user_end(&user);
     done(&memory);
     return r;
 }
 
 int run_memory_new(struct run_state **ret, struct cache *cache, struct cache_entry *entry,
-                   struct variable_table *variables, const struct alloc_wait *wait,
-                   struct allot_error *err) {
+                   struct variable_table *variables, struct wait *wait, struct allot_error *err) {
     bool is_mine;
     int r;
 
     do {
-        r = constants_begin(cache, entry, wait, &is_mine, err);
+        r = cache_begin_constants(cache, entry, wait, &is_mine, err);
         if (r == 0)
             r = take(ret, cache, entry, is_mine, variables, wait, err);
     } while (r == -EAGAIN);

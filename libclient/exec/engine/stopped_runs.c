@@ -3,7 +3,7 @@
 
 #include "libclient/exec/engine/cache.h"
 #include "libclient/exec/run/run_state.h"
-#include "libclient/exec/stop/stop_scope.h"
+#include "libclient/exec/stop/stop.h"
 
 void stopped_runs_keep(struct cache *cache, struct cache_entry *entry, struct run_state *state) {
     state->entry = entry;
@@ -15,7 +15,7 @@ void stopped_runs_keep(struct cache *cache, struct cache_entry *entry, struct ru
     atomic_fetch_add(&cache->n_stopped_runs, 1);
     pthread_mutex_unlock(&cache->lock);
     /* Its work may have ended just now, before it was listed here. */
-    cache_tell_idle(entry->program);
+    memory_user_tell_idle(entry->program);
 }
 
 static void unlist(struct cache *cache, struct run_state *state) {
@@ -45,22 +45,17 @@ static void unwatch(struct cache *cache, struct run_state *state, bool is_over) 
     pthread_mutex_lock(&cache->lock);
 }
 
-static int await(struct run_state *state, uint64_t until_nsec, struct cancel *cancel,
-                 struct allot_error *err) {
-    atomic_bool is_stopped = false;
-    const struct stop stop = { &is_stopped, &state->lock, &state->news };
-    struct stop_scope scope;
-    int r = stop_scope_begin(&scope, until_nsec, cancel, &stop, err), why;
+static int await(struct run_state *state, struct stop *stop) {
+    bool is_over;
+    int why;
 
-    if (r < 0)
-        return r;
-    r = run_state_await(state, &is_stopped) ? 0 : 1;
-    why = stop_scope_end(&scope);
-    return r ? why : 0;
+    stop_enter(stop, NULL, &state->lock, &state->news);
+    is_over = run_state_await(state, &stop->is_given);
+    why = stop_leave(stop);
+    return is_over ? 0 : why;
 }
 
-int stopped_runs_await(struct cache *cache, uint64_t until_nsec, struct cancel *cancel,
-                       struct allot_error *err) {
+int stopped_runs_await(struct cache *cache, struct stop *stop) {
     int r = 0;
 
     if (atomic_load(&cache->n_stopped_runs) == 0)
@@ -71,7 +66,7 @@ int stopped_runs_await(struct cache *cache, uint64_t until_nsec, struct cancel *
 
         state->n_watchers++;
         pthread_mutex_unlock(&cache->lock);
-        r = await(state, until_nsec, cancel, err);
+        r = await(state, stop);
         pthread_mutex_lock(&cache->lock);
         unwatch(cache, state, r == 0);
     }

@@ -12,7 +12,7 @@
 
 struct shared {
     struct list link;
-    struct pool *pool;
+    struct thread_pool *pool;
     char kind[8];
     unsigned n_threads, n_users;
     bool is_own;
@@ -57,7 +57,7 @@ static int make(struct shared **ret, const char *kind, unsigned n_threads, bool 
     return 0;
 }
 
-int threads_get(struct pool **ret, const char *kind, unsigned n_threads, bool own) {
+int threads_get(struct thread_pool **ret, const char *kind, unsigned n_threads, bool own) {
     struct shared *shared;
     int r = 0;
 
@@ -73,7 +73,7 @@ int threads_get(struct pool **ret, const char *kind, unsigned n_threads, bool ow
     return r;
 }
 
-void threads_put(struct pool *pool) {
+void threads_put(struct thread_pool *pool) {
     struct shared *shared, *gone = NULL;
 
     if (!pool)

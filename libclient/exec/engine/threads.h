@@ -8,12 +8,12 @@
  */
 #include <stdbool.h>
 
-struct pool;
+struct thread_pool;
 
 /* CPUs that this process may use, at least 1. */
 unsigned threads_of_machine(void);
 
 /* A pool with `n_threads` besides the caller, which is named after `kind` ("inter", "intra").
  * -ENOMEM, -EAGAIN. */
-int threads_get(struct pool **ret, const char *kind, unsigned n_threads, bool own);
-void threads_put(struct pool *pool); /* accepts NULL */
+int threads_get(struct thread_pool **ret, const char *kind, unsigned n_threads, bool own);
+void threads_put(struct thread_pool *pool); /* accepts NULL */

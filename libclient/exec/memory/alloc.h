@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Alloc: memory of devices for runs (device/device.h has the plain call). Where there is none, an
+ * Alloc: memory of devices for runs (device/device.h has the plain call). If there is none, an
  * allocation first takes back what is idle in this process, the longest unused first. If that is
  * not enough and it may wait, it waits for other processes; memory that becomes idle in this
- * process meanwhile ends the wait, too. For memory that other runs of this process hold, it waits
- * until they end (exec/memory/alloc_wait.h). Any thread; callers hold no lock, as a wait may be
- * long.
+ * process meanwhile ends the wait, too.
+ *
+ * If the process's own limit refuses the allocation, or the driver does on a box without a daemon,
+ * because other runs of this process hold the memory, the allocation waits until these runs end.
+ * Runs that hold no memory yet are served in order: smaller runs cannot overtake the first in the
+ * queue (exec/memory/ticket.h) for ever. A run that holds some does not queue, because the queue
+ * waits for it to end.
+ *
+ * Any thread; callers hold no lock, as a wait may be long.
  */
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -17,25 +22,20 @@
 struct allot_error;
 struct buffer;
 struct gpu;
-struct memory_user;
+struct wait;
 
-/* How an allocation waits, and what ends the wait. */
-struct alloc_wait {
-    uint64_t until_nsec; /* not longer than until then, of CLOCK_MONOTONIC; 0: no limit */
-    const atomic_bool
-        *stopped;             /* of a stop (exec/stop/stop.h): once set, -ECANCELED; NULL: never */
-    struct memory_user *user; /* the run; NULL: it does not wait for other runs of the process */
-    /* Whether the memory is no longer needed, asked whenever some is given back: -ECANCELED then.
-     * NULL: it always is needed. */
-    bool (*is_moot)(void *userdata);
-    void *userdata;
-};
+/* `wait` may be NULL for the host's memory, which is not waited for. -ENOMEM, -ECANCELED;
+ * -EALREADY: the memory is no longer needed. */
+int alloc_block(struct device *device, uint64_t bytes, const char *tag, struct wait *wait,
+                struct device_block *ret, struct allot_error *err);
+int alloc_buffer(struct device *device, uint64_t bytes, const char *tag, struct wait *wait,
+                 struct buffer **ret, struct allot_error *err);
 
-/* `wait` NULL: nothing ends the wait. -ENOMEM, -ECANCELED. */
-int alloc_block(struct device *device, uint64_t bytes, const char *tag,
-                const struct alloc_wait *wait, struct device_block *ret, struct allot_error *err);
-int alloc_buffer(struct device *device, uint64_t bytes, const char *tag,
-                 const struct alloc_wait *wait, struct buffer **ret, struct allot_error *err);
+/* How to free what is idle in the process, and holds memory of `device`: the longest unused,
+ * without any lock; false: there is nothing. One for the process, from the layer that keeps what is
+ * idle (exec/engine/cache.h). NULL, as at first: nothing is ever idle. */
+typedef bool (*alloc_reclaim_fn)(const struct device *device);
+void alloc_reclaim_by(alloc_reclaim_fn fn);
 
 /* One of several blocks, on any devices; blocks of one device stand side by side in the array. */
 struct alloc_part {
@@ -47,8 +47,8 @@ struct alloc_part {
 
 /* All of them or none. No block is held while another is waited for, whatever their devices: runs
  * that fit one by one get through one by one. `*ret_failed`: the part that the error is about. */
-int alloc_all(struct alloc_part *parts, uint32_t n, const struct alloc_wait *wait,
-              uint32_t *ret_failed, struct allot_error *err);
+int alloc_all(struct alloc_part *parts, uint32_t n, struct wait *wait, uint32_t *ret_failed,
+              struct allot_error *err);
 /* Pinned memory of `host` for copies from and to `gpu`. */
 int alloc_pinned(const struct device *host, struct gpu *gpu, uint64_t bytes, void **ret,
                  struct allot_error *err);

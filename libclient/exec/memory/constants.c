@@ -10,8 +10,7 @@
 #include "base/halt.h"
 #include "libclient/core/buffer.h"
 #include "libclient/device/device.h"
-#include "libclient/exec/engine/cache.h"
-#include "libclient/exec/memory/alloc.h"
+#include "libclient/exec/plan/program.h"
 
 /* Bytes that are gathered on the host for one copy. Larger constants are copied by themselves. */
 enum { STAGE_BYTES = 4 << 20 };
@@ -146,45 +145,4 @@ void constants_drop(struct program *program) {
         value->uploaded = buffer_unref(value->uploaded);
         value->address = NULL;
     }
-}
-
-/* ---- Which run has them ---------------------------------------------------------------------- */
-
-int constants_begin(struct cache *cache, struct cache_entry *entry, const struct alloc_wait *wait,
-                    bool *ret_mine, struct allot_error *err) {
-    bool is_there;
-
-    pthread_mutex_lock(&cache->lock);
-    while (entry->constants == CONSTANTS_ON_THEIR_WAY && !atomic_load(wait->stopped))
-        pthread_cond_wait(&cache->news, &cache->lock);
-    is_there = entry->constants == CONSTANTS_THERE;
-    *ret_mine = entry->constants == CONSTANTS_AWAY;
-    if (*ret_mine)
-        entry->constants = CONSTANTS_ON_THEIR_WAY;
-    if (*ret_mine || is_there)
-        entry->n_standing++;
-    /* They may be idle now. */
-    if (is_there)
-        cache_tell_idle(entry->program);
-    pthread_mutex_unlock(&cache->lock);
-    return *ret_mine || is_there
-               ? 0
-               : error_set(err, -ECANCELED,
-                           "stopped while another run copies the constants of its plan");
-}
-
-bool constants_end(struct cache *cache, struct cache_entry *entry, bool is_mine, bool are_brought) {
-    bool are_there;
-
-    if (is_mine && !are_brought)
-        constants_drop(entry->program);
-    pthread_mutex_lock(&cache->lock);
-    entry->n_standing--;
-    if (is_mine) {
-        entry->constants = are_brought ? CONSTANTS_THERE : CONSTANTS_AWAY;
-        pthread_cond_broadcast(&cache->news);
-    }
-    are_there = entry->constants == CONSTANTS_THERE;
-    pthread_mutex_unlock(&cache->lock);
-    return are_there;
 }

@@ -11,11 +11,8 @@
 
 struct allot_error;
 struct buffer;
-struct cache;
-struct cache_entry;
 struct node;
 struct program;
-struct alloc_wait;
 
 bool constants_are_any(const struct program *program);
 
@@ -35,17 +32,3 @@ int constants_name(const struct constants_need *need, int r, struct allot_error 
 int constants_copy(struct program *program, uint32_t device, struct buffer *block,
                    const atomic_bool *stopped, struct allot_error *err);
 void constants_drop(struct program *program);
-
-/*
- * A run, with a use of the entry, is about to take memory. Either its constants are there, or this
- * run has to copy them (`*ret_mine`): one run does, and others that come meanwhile wait for it.
- * `wait->stopped` is of a stop with the lock and the condition of the cache. -ECANCELED.
- *
- * The run stands by until constants_end(): it does not use its constants yet, and if no other run
- * does, an allocation that lacks memory may take them back, even one of this run. So
- * constants_end() says whether they are there; if so the run keeps them until its use of the entry
- * ends.
- */
-int constants_begin(struct cache *cache, struct cache_entry *entry, const struct alloc_wait *wait,
-                    bool *ret_mine, struct allot_error *err);
-bool constants_end(struct cache *cache, struct cache_entry *entry, bool is_mine, bool are_brought);

@@ -3,8 +3,9 @@
 
 #include <pthread.h>
 
+#include "libclient/core/wait.h"
 #include "libclient/device/device.h"
-#include "libclient/exec/engine/cache.h"
+#include "libclient/exec/plan/program.h"
 
 static struct {
     pthread_mutex_t lock;
@@ -21,6 +22,12 @@ static void forget_in_child(void) {
 
 static void watch_forks(void) {
     pthread_atfork(NULL, NULL, forget_in_child);
+}
+
+void memory_user_tell_idle(const struct program *program) {
+    for (uint32_t d = 0; d < program->n_devices; d++)
+        if (program->devices[d]->gpu)
+            wait_news(program->devices[d]->gpu);
 }
 
 void memory_user_begin(struct memory_user *user, const struct program *program, bool has_memory) {
@@ -47,7 +54,7 @@ void memory_user_end(struct memory_user *user) {
     pthread_mutex_lock(&all.lock);
     list_remove(&user->link);
     user->program = NULL;
-    cache_tell_idle(program);
+    memory_user_tell_idle(program);
     pthread_mutex_unlock(&all.lock);
 }
 

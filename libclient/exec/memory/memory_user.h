@@ -3,10 +3,10 @@
 /*
  * Memory user: a run that holds memory of GPUs, or is about to take some, and gives it back when it
  * ends. As long as there is one, an allocation that the process's own limit or the driver refuses
- * can wait (exec/memory/alloc_wait.h).
+ * can wait (exec/memory/alloc.h).
  *
  * A run becomes a memory user before it takes memory and stays one until others can have that
- * memory, so that no waiter misses it; its end wakes waiters (device/wakeup.h). Any thread, with
+ * memory, so that no waiter misses it; its end wakes waiters (core/wait.h). Any thread, with
  * any lock held.
  */
 #include <stdbool.h>
@@ -27,7 +27,10 @@ struct memory_user {
 
 /* A program without GPUs makes no memory user: the struct is left zeroed. */
 void memory_user_begin(struct memory_user *user, const struct program *program, bool has_memory);
-void memory_user_end(struct memory_user *user); /* also where it is none */
+void memory_user_end(struct memory_user *user); /* nothing to do if it is none */
+
+/* What a program has on GPUs is idle, or about to be: wake waiters. */
+void memory_user_tell_idle(const struct program *program);
 
 /* Whether other memory users will release memory that a waiter can take. */
 enum memory_user_release {
@@ -38,9 +41,9 @@ enum memory_user_release {
 };
 
 /*
- * Call before a thread of `user` waits for memory of `gpu`. With RELEASES_NONE it must not wait.
- * Where users that hold memory would all wait for each other, the last one to ask gets
- * RELEASES_NONE; its run ends, and the others get on.
+ * Call before a thread of `user` waits for memory of `gpu`. With RELEASES_NONE it must not wait. If
+ * users that hold memory would all wait for each other, the last one to ask gets RELEASES_NONE; its
+ * run ends, and the others go on.
  */
 enum memory_user_release memory_user_wait(struct memory_user *user, const struct gpu *gpu);
 /* A thread of `user`, which holds no memory, waits in the queue behind others that lack memory. */

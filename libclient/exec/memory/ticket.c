@@ -3,9 +3,11 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "base/clock.h"
 #include "base/halt.h"
+#include "libclient/core/wait.h"
 
 /* All queues in one list: the first ticket of each GPU has its turn. */
 static struct {
@@ -14,7 +16,7 @@ static struct {
     atomic_uint n; /* may be read without the lock */
 } all = { .lock = PTHREAD_MUTEX_INITIALIZER, .tickets = LIST_INIT(all.tickets) };
 
-/* No thread waits in the child of a fork. */
+/* The threads that waited do not exist in the child of a fork. */
 static void forget_in_child(void) {
     pthread_mutex_init(&all.lock, NULL);
     list_init(&all.tickets);
@@ -44,28 +46,28 @@ static bool is_first(const struct ticket *ticket) {
     return is;
 }
 
-int ticket_take(struct ticket *ticket, const struct gpu *gpu, const atomic_bool *stopped,
-                uint64_t until_nsec) {
+int ticket_take(struct ticket *ticket, const struct gpu *gpu, struct wait *wait) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
     pthread_once(&once, watch_forks);
     ticket->gpu = gpu;
-    wakeup_begin(&ticket->wakeup, NULL, stopped);
+    ticket->wait = wait;
+    wait_listen(wait, NULL);
     pthread_mutex_lock(&all.lock);
     list_append(&all.tickets, &ticket->link);
     atomic_fetch_add(&all.n, 1);
     pthread_mutex_unlock(&all.lock);
     while (!is_first(ticket)) {
-        int r = halt_is_set(stopped)                        ? -ECANCELED
-                : clock_nsec(CLOCK_MONOTONIC) >= until_nsec ? -ENOMEM
-                                                            : 0;
+        int r = halt_is_set(wait->stopped)                        ? -ECANCELED
+                : clock_nsec(CLOCK_MONOTONIC) >= wait->until_nsec ? -ENOMEM
+                                                                  : 0;
 
         if (r < 0) {
             ticket_release(ticket);
             return r;
         }
-        wakeup_sleep(&ticket->wakeup, until_nsec);
-        wakeup_lower(&ticket->wakeup);
+        wait_sleep(wait, wait->until_nsec);
+        wait_lower(wait);
     }
     return 0;
 }
@@ -78,9 +80,8 @@ void ticket_release(struct ticket *ticket) {
     atomic_fetch_sub(&all.n, 1);
     first = first_of(ticket->gpu);
     if (first)
-        wakeup_raise(&first->wakeup);
+        wait_raise(first->wait);
     pthread_mutex_unlock(&all.lock);
-    wakeup_end(&ticket->wakeup);
 }
 
 bool ticket_is_any(const struct gpu *gpu) {

@@ -5,24 +5,22 @@
  * wait in order of arrival and hold nothing. There is one queue for each GPU, and one for runs that
  * need several GPUs: two of those at once could each take, again and again, what the other lacks.
  */
-#include <stdatomic.h>
 #include <stdbool.h>
-#include <stdint.h>
 
-#include "libclient/device/wakeup.h"
+#include "base/list.h"
 
 struct gpu;
+struct wait;
 
 struct ticket {
     struct list link;
     const struct gpu *gpu; /* whose queue; NULL: the queue for several GPUs */
-    struct wakeup wakeup;
+    struct wait *wait;
 };
 
-/* Wait for this ticket's turn. 0; -ECANCELED: `stopped` was set; -ENOMEM: not until `until_nsec` of
- * CLOCK_MONOTONIC (UINT64_MAX: no limit). */
-int ticket_take(struct ticket *ticket, const struct gpu *gpu, const atomic_bool *stopped,
-                uint64_t until_nsec);
+/* Wait for this ticket's turn. 0; -ECANCELED: the wait was stopped; -ENOMEM: its deadline passed.
+ * `wait` belongs to the ticket until that is released. */
+int ticket_take(struct ticket *ticket, const struct gpu *gpu, struct wait *wait);
 /* After ticket_take() returned 0. */
 void ticket_release(struct ticket *ticket);
 

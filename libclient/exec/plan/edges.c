@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Edges: which items wait for which, as lists. Workers count for each item how many others it still
- * waits for, so every edge costs something in every run. An edge that others imply is left out
- * where that is found quickly: within a few steps back from the other ends.
+ * waits for, so every edge costs something in every run. An edge that others imply is left out if
+ * that is found quickly: within a few steps back from the other ends.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -11,8 +11,8 @@
 #include "base/cleanup.h"
 #include "libclient/exec/plan/compile.h"
 
-/* How many steps to look back from each predecessor of an item, and more where edges are few: so
- * many in all cost a millisecond or two at most. */
+/* How many steps to look back from each predecessor of an item; more if there are few edges: this
+ * many in total cost a millisecond or two at most. */
 enum { LOOK_BACK = 16, LOOK_BACK_ALL = 1 << 19 };
 
 /* Turn counts at [i + 1] into where row i begins; returns the sum. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fetch: what leaves a program: the outputs that were asked for, and, where a shape depends on
- * data, all that the next stage is fed with.
+ * Fetch: what leaves a program: the requested outputs and, if a shape depends on data, everything
+ * that the next stage is fed with.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 enum { HOST = 0 };
 
-/* What is fetched of a variable is read behind all that was made before: after the last write. */
+/* A fetched variable is read behind everything that was made before: after the last write. */
 static int read_last(struct compile *compile, struct port *port) {
     uint32_t handle = port->value;
     const struct node *node = compile->program->values[handle].node;
@@ -50,7 +50,7 @@ static bool is_later_edge(const struct compile *compile, struct edge edge) {
     return compile->is_later[compile->local[edge.node]];
 }
 
-/* A variable is read after all that is run: in the last stage. */
+/* A variable is read after everything has run: in the last stage. */
 static bool is_later_fetch(const struct compile *compile, struct edge edge) {
     return is_later_edge(compile, edge) ||
            (compile->program->has_next && graph_output(compile->request->graph, edge)->is_variable);

@@ -6,13 +6,12 @@
  *     gradient = MatMul(a, b)                         nothing
  *     ApplyGradientDescent(var, rate, gradient)   ▶   ApplyGradientDescent(var, rate, a, b)
  *
- * A gradient as large as the variable is then neither written nor read again. The bits are the same
+ * So a gradient as large as the variable is neither written nor read again. The bits are the same
  * (kernel_plan.descend). The product's item stays, without work: a trace shows it, and says where
  * its work went.
  *
- * Anything else that sees the product, be it a fetch, another user or a node that only waits for
- * it, keeps the two apart; and so does a product of something that lies in a variable, which the
- * step might be about to change.
+ * The two stay separate if anything else sees the product: a fetch, another user or a node that
+ * only waits for it; or if a factor lies in a variable, which the step might be about to change.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -51,7 +50,7 @@ static bool reads_variable(const struct program *program, const struct program_i
     return false;
 }
 
-/* The item whose product step `i` can take in; PROGRAM_NONE: none. */
+/* The item whose product step `i` can absorb; PROGRAM_NONE: none. */
 static uint32_t find_product(const struct compile *compile, const uint32_t *follower, uint32_t i) {
     const struct program *program = compile->program;
     const struct program_item *step = &program->items[i], *product;

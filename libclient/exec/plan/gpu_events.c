@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * GPU events: which items on GPUs need an event at their end, and which items and streams wait for
- * it; settled when the program is built. An item that neither the host nor a device runs (a read of
+ * it; decided when the program is built. An item that neither the host nor a device runs (a read of
  * a variable, a join of control edges) passes what it waits for on to its successors.
  */
 #include <errno.h>
@@ -12,7 +12,6 @@
 #include "libclient/device/device.h"
 #include "libclient/device/gpu.h"
 #include "libclient/exec/plan/compile.h"
-#include "libclient/exec/run/queue.h"
 
 /* The driver has read copies from pageable memory up to this size when it returns. Larger ones, and
  * all copies to pageable memory, block the caller until they are done. */
@@ -33,9 +32,9 @@ static bool is_all_on_host(const struct program *program, const struct program_i
     return n > 0 && item->scratch == PROGRAM_NONE;
 }
 
-/* Feeds and fetches are in pageable memory: the driver does not return from such a copy before it
- * is done. So it has a stream that is not behind anything else, and does not begin before all that
- * it waits for has ended. */
+/* Feeds and fetches are in pageable memory: the driver returns from such a copy only when it is
+ * done. So the copy has a stream on which nothing else is queued, and begins only when everything
+ * that it waits for has ended. */
 static bool keeps_the_caller(const struct program *program, const struct program_item *item) {
     const struct program_value *from, *to;
 
@@ -57,20 +56,20 @@ static uint32_t queue_of(const struct program *program, const struct program_ite
         (item->kind == ITEM_KERNEL && is_all_on_host(program, item)))
         return QUEUE_HOST;
     if (item->kind != ITEM_COPY)
-        return first + GPU_COMPUTE;
+        return first + item->stream;
     to = &program->values[program->args[item->first_arg + 1]];
     if (keeps_the_caller(program, item))
         return first + (to->space == 0 ? GPU_PAGEABLE_TO_HOST : GPU_PAGEABLE_TO_DEVICE);
     return first + (to->space == 0 ? GPU_TO_HOST : GPU_TO_DEVICE);
 }
 
-uint32_t queue_number(const struct program *program, const struct program_item *item) {
+uint32_t compile_queue(const struct program *program, const struct program_item *item) {
     uint32_t queue = queue_of(program, item);
 
     return queue < QUEUE_FIRST ? 0 : queue - QUEUE_FIRST + 1;
 }
 
-uint32_t queue_count(const struct program *program) {
+uint32_t compile_n_queues(const struct program *program) {
     return program->has_gpu ? program->n_devices * N_GPU_STREAMS + 1 : 1;
 }
 
@@ -137,7 +136,7 @@ static int number_events(struct program *program) {
     return 0;
 }
 
-/* By event: the items for which the host waits for it. */
+/* List, by event, the items for which the host waits for it. */
 static int list_told(struct program *program, uint32_t n_waits) {
     uint32_t *first = calloc(program->n_events + 2, sizeof(*first));
     uint32_t n = 0;
@@ -167,10 +166,10 @@ static int list_told(struct program *program, uint32_t n_waits) {
 }
 
 /*
- * A read of a variable is no work. But the write of another run may still be queued on the compute
- * stream, and only that stream is ordered behind it. Where another stream or the host reads the
- * value, such as a copy to the host, the read has a place on the compute stream, and its event is
- * waited for.
+ * A read of a variable is no work. But another run's write may still be queued on the compute
+ * stream, and only that stream is ordered behind it. If another stream or the host reads the value,
+ * such as a copy to the host, the read gets a place on the compute stream, and its event is waited
+ * for.
  */
 static void queue_reads(struct program *program) {
     for (uint32_t i = 0; i < program->n_items; i++) {

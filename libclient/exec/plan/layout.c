@@ -2,20 +2,20 @@
 /*
  * Layout: where in the slab each value lies.
  *
- * First, outputs take over the place of an input that no other item needs any more, where the
+ * First, an output takes over the place of an input that no other item needs any more, if the
  * kernel can work in place: a chain of elementwise ops runs in one block. Values that then share a
  * place are one *storage*, alive from the item that first writes it to the last that reads it.
  * allocator/plan.h packs storages.
  *
- * With one thread the order of the items is the order in time. With several, or with GPUs besides,
- * an item is over when the first item begins that, by the plan (place/simulate.h), begins after its
- * end. A storage may only be written when all items are done with what lay there before; where the
- * edges do not imply that already, more are added. They all go forward in the order of the items,
- * so they close no cycle; and the planned times respect them all, so that waiting for them costs
- * nothing as long as the plan holds.
+ * With one thread the order of the items is the order in time. With several threads, or with GPUs,
+ * an item counts as over when the first item begins that, by the plan (place/simulate.h), begins
+ * after its end. A storage may be written only when all items are done with what lay there before;
+ * if the edges do not imply that already, more are added. They all go forward in the order of the
+ * items, so they close no cycle; and the planned times respect them all, so that waiting for them
+ * costs nothing as long as the plan is kept.
  *
- * No run keeps to the plan to the microsecond: where an item would wait for the sake of a few bytes
- * only, other items are taken to end later than planned.
+ * No run keeps to the plan to the microsecond. So, for small values, items are assumed to end later
+ * than planned: an item should not have to wait just to save a few bytes.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -25,8 +25,8 @@
 #include "base/cleanup.h"
 #include "libclient/exec/plan/compile.h"
 
-/* How much later than by the plan items are taken to end, in nanoseconds, and up to how many bytes
- * of a value. */
+/* How much later than planned items are assumed to end, in nanoseconds, and for values of up to how
+ * many bytes. */
 enum { LATE_NSEC = 1000, LATE_BYTES = 4096 };
 
 struct storage {
@@ -37,7 +37,7 @@ struct storage {
     uint64_t bytes, offset;
 };
 
-/* Of the items that read a value, the two that are over last: how late, and which is the last. */
+/* Of the items that read a value, the two that are over last: when, and which is the last. */
 struct users {
     uint32_t last, over, other_over; /* 0: none */
 };
@@ -58,12 +58,12 @@ static uint64_t round_up(uint64_t bytes) {
                       : (bytes + PROGRAM_ALIGNMENT - 1) / PROGRAM_ALIGNMENT * PROGRAM_ALIGNMENT;
 }
 
-/* Which items are over when, for items that wait for a value of so many bytes. */
+/* When items are over, from the view of items that wait for a value of this many bytes. */
 static const uint32_t *over_for(const struct layout *layout, uint64_t bytes) {
     return bytes <= LATE_BYTES ? layout->late : layout->over;
 }
 
-/* Once for all values: some have as many readers as there are items. */
+/* Once for all values, because some have as many readers as there are items. */
 static void find_users(struct layout *layout) {
     const struct compile *compile = layout->compile;
 
@@ -103,6 +103,10 @@ static void storage_add(struct layout *layout, uint32_t storage, uint32_t value)
     s->end = MAX(s->end, over[compile->program->values[value].producer]);
     for (uint32_t u = compile->first_use[value]; u < compile->first_use[value + 1]; u++)
         s->end = MAX(s->end, over[compile->uses[u]]);
+    if (compile->program->values[value].is_apart) {
+        s->start = 0;
+        s->end = compile->program->n_items;
+    }
 }
 
 static void storage_new(struct layout *layout, uint32_t value) {
@@ -199,18 +203,18 @@ static int order_storage(struct layout *layout, const struct storage *storage) {
 }
 
 /* The last storage in each part of a slab: parts in order of their offset. */
-struct part {
+struct slab_part {
     uint64_t begin, end;
     uint32_t storage;
 };
 
-struct parts {
-    struct part *parts;
+struct slab_parts {
+    struct slab_part *parts;
     uint32_t n, n_max;
 };
 
 /* The first part that ends behind `offset`. */
-static uint32_t part_at(const struct parts *parts, uint64_t offset) {
+static uint32_t part_at(const struct slab_parts *parts, uint64_t offset) {
     uint32_t low = 0, high = parts->n;
 
     while (low < high) {
@@ -225,8 +229,9 @@ static uint32_t part_at(const struct parts *parts, uint64_t offset) {
 }
 
 /* `storage` now has [begin, end): parts `first` to `last` - 1 are replaced. */
-static int parts_take(struct parts *parts, uint32_t first, uint32_t last, struct part mine) {
-    struct part in[3];
+static int parts_take(struct slab_parts *parts, uint32_t first, uint32_t last,
+                      struct slab_part mine) {
+    struct slab_part in[3];
     uint32_t n_in = 0;
     int r = compile_room(&parts->parts, &parts->n_max, parts->n + 2, sizeof(*parts->parts));
 
@@ -250,12 +255,12 @@ static int parts_take(struct parts *parts, uint32_t first, uint32_t last, struct
 
 /* Storages are numbered as they begin. */
 static int order_space(struct layout *layout, uint32_t space) {
-    struct parts parts = { 0 };
+    struct slab_parts parts = { 0 };
     int r = 0;
 
     for (uint32_t s = 0; r == 0 && s < layout->n_storages; s++) {
         const struct storage *storage = &layout->storages[s];
-        struct part mine = { storage->offset, storage->offset + storage->bytes, s };
+        struct slab_part mine = { storage->offset, storage->offset + storage->bytes, s };
         uint32_t first, last;
 
         if (storage->space != space)

@@ -46,7 +46,7 @@ int compile_edge(struct compile *compile, uint32_t first, uint32_t then) {
     return r;
 }
 
-static int value_new(struct compile *compile, const struct program_value *value, uint32_t *ret) {
+int compile_value(struct compile *compile, const struct program_value *value, uint32_t *ret) {
     struct program *program = compile->program;
     int r = compile_room(&program->values, &compile->n_values_max, program->n_values,
                          sizeof(*program->values));
@@ -58,8 +58,8 @@ static int value_new(struct compile *compile, const struct program_value *value,
     return 0;
 }
 
-static int item_new(struct compile *compile, enum item_kind kind, const struct node *node,
-                    uint32_t device, uint32_t *ret) {
+int compile_item(struct compile *compile, enum item_kind kind, const struct node *node,
+                 uint32_t device, uint32_t *ret) {
     struct program *program = compile->program;
     int r = compile_room(&program->items, &compile->n_items_max, program->n_items,
                          sizeof(*program->items));
@@ -78,9 +78,8 @@ static int item_new(struct compile *compile, enum item_kind kind, const struct n
     return 0;
 }
 
-/* The values of the newest item: inputs first, then outputs. */
-static int item_args(struct compile *compile, const uint32_t *values, uint32_t n_inputs,
-                     uint32_t n_outputs) {
+int compile_args(struct compile *compile, const uint32_t *values, uint32_t n_inputs,
+                 uint32_t n_outputs) {
     struct program *program = compile->program;
     struct program_item *item = &program->items[program->n_items - 1];
 
@@ -105,7 +104,7 @@ int compile_copy(struct compile *compile, uint32_t from, uint32_t after, enum va
                  uint32_t space, uint32_t index, uint32_t *ret) {
     struct program_value value = compile->program->values[from];
     uint32_t item, args[2] = { from };
-    /* The end that is not the host has the stream. */
+    /* Of the two ends, the one that is not the host has the stream. */
     uint32_t device = space == HOST ? value.space : space;
     int r;
 
@@ -116,11 +115,11 @@ int compile_copy(struct compile *compile, uint32_t from, uint32_t after, enum va
     value.uploaded = NULL;
     value.source = NULL;
     value.producer = compile->program->n_items;
-    r = value_new(compile, &value, &args[1]);
+    r = compile_value(compile, &value, &args[1]);
     if (r == 0)
-        r = item_new(compile, ITEM_COPY, value.node, device, &item);
+        r = compile_item(compile, ITEM_COPY, value.node, device, &item);
     if (r == 0)
-        r = item_args(compile, args, 1, 1);
+        r = compile_args(compile, args, 1, 1);
     if (r == 0)
         r = compile_edge(compile, after, item);
     if (r < 0)
@@ -134,10 +133,10 @@ static int upload_later(struct compile *compile, uint32_t from, uint32_t space, 
     struct program_value value = compile->program->values[from];
 
     value.space = space;
-    value.source = value.address; /* as long as the program is there, by the value on the host */
+    value.source = value.address; /* kept by the value on the host as long as the program exists */
     value.address = NULL;
     value.constant = NULL;
-    return value_new(compile, &value, ret);
+    return compile_value(compile, &value, ret);
 }
 
 int compile_value_in(struct compile *compile, uint32_t value, uint32_t after, uint32_t space,
@@ -181,16 +180,15 @@ static int constant_new(struct compile *compile, const struct node *node,
         .address = tensor_data(tensor),
         .node = node,
     };
-    int r = value_new(compile, &value, ret);
+    int r = compile_value(compile, &value, ret);
 
     if (r < 0)
         allot_tensor_unref(tensor);
     return r;
 }
 
-/* Which argument of the op the flat input or output `i` belongs to. */
-static uint32_t argument_of(const struct node *node, const struct opdef_arg *args, size_t n_args,
-                            uint32_t i) {
+uint32_t compile_argument(const struct node *node, const struct opdef_arg *args, size_t n_args,
+                          uint32_t i) {
     uint32_t at = 0;
 
     for (uint32_t a = 0; a < n_args; a++) {
@@ -205,7 +203,7 @@ static bool has_bit(uint32_t mask, uint32_t argument) {
     return mask >> argument & 1;
 }
 
-static int control_edges(struct compile *compile, const struct node *node, uint32_t item) {
+int compile_controls(struct compile *compile, const struct node *node, uint32_t item) {
     for (uint32_t i = 0; i < node->n_controls; i++) {
         uint32_t local = compile->local[node->controls[i]];
         int r = local == PROGRAM_NONE ? 0 : compile_edge(compile, compile->node_item[local], item);
@@ -224,9 +222,9 @@ static int join_controls(struct compile *compile, uint32_t local, const struct n
 
     if (node->n_controls == 0 && (!compile->is_control[local] || node->n_inputs == 0))
         return 0;
-    r = item_new(compile, ITEM_NOTHING, node, compile->request->placement[node->id], &item);
+    r = compile_item(compile, ITEM_NOTHING, node, compile->placement[node->id], &item);
     if (r == 0)
-        r = control_edges(compile, node, item);
+        r = compile_controls(compile, node, item);
     for (uint32_t i = 0; r == 0 && i < node->n_inputs; i++)
         r = compile_edge(compile, compile_port(compile, node->inputs[i])->after, item);
     if (r < 0)
@@ -255,7 +253,7 @@ static int node_variable(struct compile *compile, uint32_t local, const struct n
     struct program_value value = {
         .where = VALUE_HANDLE,
         .dtype = ports[0].dtype,
-        .space = compile->request->placement[node->id],
+        .space = compile->placement[node->id],
         .producer = PROGRAM_NONE,
         .bytes = port_bytes(&ports[0]),
         .node = node,
@@ -263,7 +261,7 @@ static int node_variable(struct compile *compile, uint32_t local, const struct n
     int r = variable_index(compile, node, &value.index);
 
     if (r == 0)
-        r = value_new(compile, &value, &ports[0].value);
+        r = compile_value(compile, &value, &ports[0].value);
     if (r == 0)
         r = join_controls(compile, local, node, ports);
     return r;
@@ -278,19 +276,19 @@ static int read_port(struct compile *compile, struct port *port, const struct no
     value.producer = item;
     value.node = node;
     port->after = item;
-    return value_new(compile, &value, &port->value);
+    return compile_value(compile, &value, &port->value);
 }
 
 int compile_read(struct compile *compile, struct port *port, const struct node *node,
                  uint32_t handle, uint32_t after) {
     uint32_t item, args[2] = { handle };
-    int r = item_new(compile, ITEM_READ, node, compile->program->values[handle].space, &item);
+    int r = compile_item(compile, ITEM_READ, node, compile->program->values[handle].space, &item);
 
     if (r == 0)
         r = read_port(compile, port, node, handle, item);
     args[1] = port->value;
     if (r == 0)
-        r = item_args(compile, args, 1, 1);
+        r = compile_args(compile, args, 1, 1);
     if (r == 0)
         r = compile_edge(compile, after, item);
     return r;
@@ -304,15 +302,14 @@ static int node_read(struct compile *compile, uint32_t local, const struct node 
     if (r < 0)
         return r;
     compile->node_item[local] = ports[0].after;
-    return control_edges(compile, node, ports[0].after);
+    return compile_controls(compile, node, ports[0].after);
 }
 
 static int node_alias(struct compile *compile, uint32_t local, const struct node *node,
                       struct port *ports, struct allot_error *err) {
     const struct port *input = compile_port(compile, node->inputs[0]);
-    int r =
-        compile_value_in(compile, input->value, input->after, compile->request->placement[node->id],
-                         &ports[0].value, &ports[0].after, err);
+    int r = compile_value_in(compile, input->value, input->after, compile->placement[node->id],
+                             &ports[0].value, &ports[0].after, err);
 
     if (r == 0)
         r = join_controls(compile, local, node, ports);
@@ -325,7 +322,7 @@ static int kernel_inputs(struct compile *compile, const struct node *node,
                          struct allot_error *err) {
     for (uint32_t i = 0; i < node->n_inputs; i++) {
         const struct port *port = compile_port(compile, node->inputs[i]);
-        uint32_t argument = argument_of(node, node->op->inputs, node->op->n_inputs, i);
+        uint32_t argument = compile_argument(node, node->op->inputs, node->op->n_inputs, i);
         bool on_host = has_bit(kernel->host_inputs, argument);
         int r = 0;
 
@@ -348,7 +345,7 @@ static int kernel_outputs(struct compile *compile, const struct node *node,
                           const struct kernel *kernel, uint32_t device, uint32_t item,
                           struct port *ports) {
     for (uint32_t i = 0; i < node->n_outputs; i++) {
-        uint32_t argument = argument_of(node, node->op->outputs, node->op->n_outputs, i);
+        uint32_t argument = compile_argument(node, node->op->outputs, node->op->n_outputs, i);
         struct program_value value = {
             .where = VALUE_SLAB,
             .dtype = node->outputs[i].dtype,
@@ -367,7 +364,7 @@ static int kernel_outputs(struct compile *compile, const struct node *node,
             compile->program->has_open = true;
         } else
             value.bytes = (uint64_t)shape_count(&ports[i].shape) * dtype_bytes(value.dtype);
-        r = value_new(compile, &value, &made);
+        r = compile_value(compile, &value, &made);
         if (r < 0)
             return r;
         compile->arguments[node->n_inputs + i] = made;
@@ -379,8 +376,8 @@ static int kernel_outputs(struct compile *compile, const struct node *node,
     return 0;
 }
 
-/* A node's own seed, else the graph's and the node's number; with neither the session's. Then the
- * same program has the same numbers in every run. */
+/* A node's own seed; otherwise the graph's and the node's number; otherwise the session's. So the
+ * same program gives the same numbers in every run. */
 static uint64_t seed_of(const struct compile *compile, const struct node *node) {
     uint64_t graph_seed = compile->request->graph->seed, own = 0, state;
 
@@ -423,23 +420,23 @@ static int prepare(struct compile *compile, const struct node *node, const struc
     item->cost = plan.cost;
     item->pooled = plan.pooled;
     scratch.bytes = plan.scratch_bytes;
-    return plan.scratch_bytes ? value_new(compile, &scratch, &item->scratch) : 0;
+    return plan.scratch_bytes ? compile_value(compile, &scratch, &item->scratch) : 0;
 }
 
 static int node_kernel(struct compile *compile, uint32_t local, const struct node *node,
                        const struct kernel *kernel, struct port *ports, struct allot_error *err) {
-    uint32_t device = compile->request->placement[node->id];
+    uint32_t device = compile->placement[node->id];
     uint32_t *after = compile->arguments + node->n_inputs + node->n_outputs;
     uint32_t item;
     int r;
 
     r = kernel_inputs(compile, node, kernel, device, after, err);
     if (r == 0)
-        r = item_new(compile, kernel->writes ? ITEM_WRITE : ITEM_KERNEL, node, device, &item);
+        r = compile_item(compile, kernel->writes ? ITEM_WRITE : ITEM_KERNEL, node, device, &item);
     if (r == 0)
         r = kernel_outputs(compile, node, kernel, device, item, ports);
     if (r == 0)
-        r = item_args(compile, compile->arguments, node->n_inputs, node->n_outputs);
+        r = compile_args(compile, compile->arguments, node->n_inputs, node->n_outputs);
     if (r < 0)
         return r;
     compile->program->items[item].kernel = kernel;
@@ -448,7 +445,7 @@ static int node_kernel(struct compile *compile, uint32_t local, const struct nod
     for (uint32_t i = 0; r == 0 && i < node->n_inputs; i++)
         r = compile_edge(compile, after[i], item);
     if (r == 0)
-        r = control_edges(compile, node, item);
+        r = compile_controls(compile, node, item);
     compile->node_item[local] = item;
 
     /* Its output is the new value of the first variable. */
@@ -466,7 +463,7 @@ static int node_kernel(struct compile *compile, uint32_t local, const struct nod
 
 static int node_item(struct compile *compile, uint32_t local, struct allot_error *err) {
     const struct node *node = graph_node(compile->request->graph, compile->nodes[local]);
-    uint32_t device = compile->request->placement[node->id];
+    uint32_t device = compile->placement[node->id];
     enum kernel_device kind = compile->request->devices[device]->is_gpu ? KERNEL_GPU : KERNEL_CPU;
     struct port *ports = &compile->ports[compile->first_port[local]];
     const struct kernel *kernel;
@@ -481,7 +478,7 @@ static int node_item(struct compile *compile, uint32_t local, struct allot_error
                                        .node = node };
 
         value.bytes = port_bytes(&ports[i]);
-        if (ports[i].feed != PROGRAM_NONE && value_new(compile, &value, &ports[i].value) < 0)
+        if (ports[i].feed != PROGRAM_NONE && compile_value(compile, &value, &ports[i].value) < 0)
             return -ENOMEM;
     }
     if (!compile->is_needed[local] || compile->is_later[local])
@@ -494,6 +491,8 @@ static int node_item(struct compile *compile, uint32_t local, struct allot_error
         return node_variable(compile, local, node, ports);
     if (strcmp(node->op->name, "ReadVariable") == 0)
         return node_read(compile, local, node, ports);
+    if (strcmp(node->op->name, "AllReduce") == 0)
+        return compile_all_reduce(compile, local, node, ports, err);
 
     kernel = kernel_find(node, kind);
     if (!kernel)

@@ -137,7 +137,9 @@ static int node_of(struct paper *paper, const struct placement *placement,
     placed->name = node->name;
     placed->requested = node->device;
     placed->assigned =
-        node->id < placement->n_nodes ? paper->device_names[placement->devices[node->id]] : NULL;
+        node->id < placement->n_nodes && placement->devices[node->id] != PLACEMENT_NONE
+            ? paper->device_names[placement->devices[node->id]]
+            : NULL;
     placed->colocate = node->colocate;
     placed->n_colocate = node->n_colocate;
     placed->inputs = &paper->edges[paper->n_edges];
@@ -179,23 +181,32 @@ static int called_off(struct allot_error *err) {
     return error_set(err, -ECANCELED, "the placement was cancelled");
 }
 
-static int ask(struct placement *placement, const struct allot_graph *graph, uint32_t n,
-               const struct placer_problem *problem, struct allot_error *err) {
+static int no_memory(uint32_t n, struct allot_error *err) {
+    return error_set(err, -ENOMEM, "no host memory to place %u nodes", n);
+}
+
+/* The placer's error in the library's words. */
+static int refused(enum placer_code code, uint32_t n, const struct placer_error *error,
+                   struct allot_error *err) {
+    return code == PLACER_OK          ? 0
+           : code == PLACER_CANCELLED ? called_off(err)
+           : code == PLACER_NO_MEMORY ? no_memory(n, err)
+                                      : error_set(err, -EINVAL, "%s", error->text);
+}
+
+static int ask(struct placement *placement, uint32_t n, const struct placer_problem *problem,
+               struct allot_error *err) {
     cleanup(freep) uint32_t *chosen = calloc(n + 1, sizeof(*chosen));
     cleanup(freep) enum placer_reason *reasons = calloc(n + 1, sizeof(*reasons));
     cleanup(freep) struct placer_error *error = calloc(1, sizeof(*error));
     int r;
 
     if (!chosen || !reasons || !error || grow(placement, n) < 0)
-        return error_set(err, -ENOMEM, "no host memory to place %u nodes", n);
-    r = placer_simple(problem, chosen, reasons, error);
+        return no_memory(n, err);
+    r = refused(placer_simple(problem, chosen, reasons, error), n, error, err);
     placement->n_passes++;
-    if (r == PLACER_CANCELLED)
-        return called_off(err);
-    if (r == PLACER_NO_MEMORY)
-        return error_set(err, -ENOMEM, "no host memory to place %u nodes", n);
-    if (r != PLACER_OK)
-        return error_set(err, -EINVAL, "%s", error->text);
+    if (r < 0)
+        return r;
     memcpy(&placement->devices[placement->n_nodes], &chosen[placement->n_nodes],
            (n - placement->n_nodes) * sizeof(*chosen));
     memcpy(&placement->reasons[placement->n_nodes], &reasons[placement->n_nodes],
@@ -203,44 +214,66 @@ static int ask(struct placement *placement, const struct allot_graph *graph, uin
     return 0;
 }
 
-int placement_extend(struct placement *placement, const struct allot_graph *graph,
-                     struct device *const *devices, uint32_t n_devices, bool soft, bool log,
-                     const atomic_bool *halt, struct allot_error *err) {
-    struct paper paper = { 0 };
-    uint32_t n = atomic_load(&graph->n_nodes);
+/* The first `n` nodes of the graph as the placer's problem, on `paper`. */
+static int describe(struct paper *paper, const struct placement *placement,
+                    const struct placement_request *request, uint32_t n, struct placer_problem *ret,
+                    struct allot_error *err) {
+    int r = paper_make(paper, request->graph, n, request->n_devices);
+
+    for (uint32_t i = 0; r == 0 && i < request->n_devices; i++)
+        paper->device_names[i] = request->devices[i]->name;
+    for (uint32_t i = 0; r == 0 && i < n; i++)
+        r = halt_is_set(request->halt)
+                ? -ECANCELED
+                : node_of(paper, placement, request->graph, graph_node(request->graph, i));
+    *ret = (struct placer_problem){
+        .types = types,
+        .n_types = N_TYPES,
+        .devices = paper->device_names,
+        .n_devices = request->n_devices,
+        .ops = paper->ops,
+        .n_ops = paper->n_ops,
+        .nodes = paper->nodes,
+        .n_nodes = n,
+        .soft = request->soft,
+        .halt = request->halt,
+    };
+    return r == -ECANCELED ? called_off(err) : r < 0 ? no_memory(n, err) : 0;
+}
+
+int placement_extend(struct placement *placement, const struct placement_request *request, bool log,
+                     struct allot_error *err) {
+    cleanup(paper_done) struct paper paper = { 0 };
+    uint32_t n = graph_n_nodes(request->graph);
     struct placer_problem problem;
     int r;
 
     if (n == placement->n_nodes)
         return 0;
-    r = paper_make(&paper, graph, n, n_devices);
-    for (uint32_t i = 0; r == 0 && i < n_devices; i++)
-        paper.device_names[i] = devices[i]->name;
-    for (uint32_t i = 0; r == 0 && i < n; i++)
-        r = halt_is_set(halt) ? -ECANCELED
-                              : node_of(&paper, placement, graph, graph_node(graph, i));
-    problem = (struct placer_problem){
-        .types = types,
-        .n_types = N_TYPES,
-        .devices = paper.device_names,
-        .n_devices = n_devices,
-        .ops = paper.ops,
-        .n_ops = paper.n_ops,
-        .nodes = paper.nodes,
-        .n_nodes = n,
-        .soft = soft,
-        .halt = halt,
-    };
-    r = r == -ECANCELED ? called_off(err)
-        : r < 0         ? error_set(err, r, "no host memory to place %u nodes", n)
-                        : ask(placement, graph, n, &problem, err);
-    paper_done(&paper);
+    r = describe(&paper, placement, request, n, &problem, err);
+    if (r == 0)
+        r = ask(placement, n, &problem, err);
     if (r < 0)
         return r;
     if (log)
-        say_where(placement, graph, devices, placement->n_nodes, n);
+        say_where(placement, request->graph, request->devices, placement->n_nodes, n);
     placement->n_nodes = n;
     return 0;
+}
+
+int placement_choices(struct placement *placement, const struct placement_request *request,
+                      uint32_t n, struct placer_choice *ret, struct allot_error *err) {
+    cleanup(paper_done) struct paper paper = { 0 };
+    cleanup(freep) struct placer_error *error = calloc(1, sizeof(*error));
+    struct placer_problem problem;
+    int r;
+
+    if (!error || grow(placement, n) < 0)
+        return no_memory(n, err);
+    for (; placement->n_nodes < n; placement->n_nodes++)
+        placement->devices[placement->n_nodes] = PLACEMENT_NONE;
+    r = describe(&paper, placement, request, n, &problem, err);
+    return r < 0 ? r : refused(placer_choices(&problem, ret, error), n, error, err);
 }
 
 void placement_done(struct placement *placement) {

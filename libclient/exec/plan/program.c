@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Program: the steps of making one, in their order, and what is settled at the end.
+ * Program: the steps of building a program, in order, and the numbers that are fixed at the end.
  */
 #include "libclient/exec/plan/program.h"
 
@@ -13,12 +13,15 @@
 #include "libclient/core/buffer.h"
 #include "libclient/core/tensor.h"
 #include "libclient/exec/plan/compile.h"
+#include "libclient/exec/plan/dynamic_placement.h"
 
-static void compile_done(struct compile *compile) {
+void compile_done(struct compile *compile) {
     uint32_t n_ports = compile->first_port ? compile->first_port[compile->n_nodes] : 0;
 
     for (uint32_t i = 0; compile->ports && i < n_ports; i++)
         allot_tensor_unref(compile->ports[i].known);
+    free(compile->own_placement);
+    free(compile->planned);
     free(compile->nodes);
     free(compile->local);
     free(compile->first_port);
@@ -35,6 +38,7 @@ static void compile_done(struct compile *compile) {
     free(compile->arguments);
     free(compile->first_use);
     free(compile->uses);
+    free(compile->channel_ends);
     map_done(&compile->copies);
 }
 
@@ -135,8 +139,9 @@ static int settle_feeds(struct compile *compile) {
 
 static int make(struct compile *compile, struct allot_error *err) {
     static int (*const steps[])(struct compile * compile) = {
-        compile_fuse_update, compile_uses, compile_variables, compile_schedule, compile_uses,
-        compile_layout,      settle_edges, settle_places,     settle_feeds,
+        compile_fuse_update, compile_uses, compile_variables, compile_sums_order,
+        compile_schedule,    compile_uses, compile_layout,    settle_edges,
+        settle_places,       settle_feeds,
     };
     int r = compile_prune(compile, err);
 
@@ -144,6 +149,8 @@ static int make(struct compile *compile, struct allot_error *err) {
         r = compile_shapes(compile, err);
     if (r < 0 || compile->asks)
         return r;
+    if (compile->request->dynamic)
+        r = dynamic_placement_make(compile->request->dynamic, compile, err);
     if (r == 0)
         r = compile_lower(compile, err);
     if (r == 0)
@@ -159,7 +166,9 @@ static int make(struct compile *compile, struct allot_error *err) {
 int program_new(struct program **ret, const struct program_request *request,
                 struct allot_error *err) {
     struct program *program = calloc(1, sizeof(*program));
-    struct compile compile = { .request = request, .program = program };
+    struct compile compile = { .request = request,
+                               .program = program,
+                               .placement = request->placement };
     struct allot_error own = { 0 };
     int r;
 

@@ -6,7 +6,7 @@
  * Made once for a set of feeds, fetches and feed shapes: pruned, every shape known, kernels chosen
  * and prepared, copies between devices put in, an order fixed and memory laid out. What it says
  * never changes once its constants are there (exec/memory/constants.h): any number of runs
- * (exec/run/run.h) use it at once.
+ * (exec/run/workers.h) use it at once.
  *
  *     item    something to do: a kernel, a copy, a read of a variable
  *     value   bytes that items read and write, in one memory space
@@ -26,6 +26,7 @@
 struct allot_tensor;
 struct buffer;
 struct device;
+struct dynamic_placement;
 
 #define PROGRAM_NONE UINT32_MAX
 /* Blocks of a slab begin at multiples of this: what device memory and vector units like. */
@@ -38,8 +39,8 @@ enum value_where {
     VALUE_FETCH,    /* in a tensor that the caller gets */
     VALUE_READ,     /* in a variable, as it was when it was read */
     VALUE_HANDLE,   /* a variable itself */
-    VALUE_OPEN, /* in memory that is allocated when it is computed, because its shape is known only
-                   then */
+    VALUE_OPEN, /* in memory that is allocated when it is computed, because only then is its shape
+                   known */
 };
 
 struct program_value {
@@ -49,6 +50,7 @@ struct program_value {
     uint32_t index;    /* feed, fetch, variable; PROGRAM_NONE */
     uint32_t producer; /* item; PROGRAM_NONE: it is there before the first */
     uint64_t bytes;
+    bool is_apart;                 /* its memory is its own for the whole run */
     uint64_t offset;               /* of VALUE_SLAB */
     struct allot_tensor *constant; /* one reference; on the host */
     void *address;           /* of VALUE_CONSTANT, in its space; on a device: once it is there */
@@ -61,9 +63,13 @@ enum item_kind {
     ITEM_KERNEL,  /* calls a kernel with addresses */
     ITEM_READ,    /* settles where a variable's value is */
     ITEM_WRITE,   /* a kernel that changes variables */
-    ITEM_COPY,    /* bytes from one value to another, between spaces or within the host's */
+    ITEM_COPY,    /* copies bytes from one value to another, between spaces or within the host's */
     ITEM_NOTHING, /* keeps others in order */
 };
+
+/* Where an item is queued: nowhere, on the host, or from QUEUE_FIRST on the streams of device 0, of
+ * device 1 and so on, each in the order of enum gpu_stream. */
+enum { QUEUE_NONE, QUEUE_HOST, QUEUE_FIRST };
 
 struct program_item {
     enum item_kind kind;
@@ -85,7 +91,8 @@ struct program_item {
     uint32_t first_pin, n_pins;   /* of program.pins: reads that are over when this one writes */
     uint32_t first_wait, n_waits; /* of program.waits: work on devices that must be over before */
     uint32_t event;               /* marks its end for others; PROGRAM_NONE */
-    uint32_t queue;               /* where it is queued, see exec/run/queue.h; only if has_gpu */
+    uint8_t stream;               /* of a kernel on a GPU: enum gpu_stream */
+    uint32_t queue;               /* QUEUE_HOST and so on; only if has_gpu */
     bool waits_on_host;           /* it is the host that has to wait, not a stream */
 };
 
@@ -108,15 +115,15 @@ struct program {
     struct program_feed *feeds;
     uint32_t n_feeds;
     /*
-     * Feeds on whose values shapes depend, and which were not known: then this is no program but a
-     * question, to be asked again with them, and there is nothing else in it.
+     * Feeds on whose values shapes depend, and which were not known. If there are any, this is no
+     * program but a question: ask again with their values; everything else is empty.
      */
     uint32_t *asked;
     uint32_t n_asked;
     struct program_fetch *fetches; /* those asked for, then what the next stage is fed with */
     uint32_t n_fetches;
     /*
-     * Where a shape depends on data, all that depends on it is left to a next stage: another
+     * If a shape depends on data, everything that depends on it is left to a next stage: another
      * program, which is fed with what this one computed, once the shapes, or the numbers that they
      * are made from, are known.
      */
@@ -176,20 +183,21 @@ struct program_request {
     uint32_t n_targets;
     struct device *const *devices; /* 0: the host's CPU */
     uint32_t n_devices;
-    const uint32_t *placement; /* device of each node of the graph */
-    const bool *is_done;       /* by node: has run in a stage before; NULL: this is the first */
-    uint32_t n_done;           /* how many nodes `is_done` is about */
-    uint64_t stage;            /* tells programs of later stages from others; 0: the first */
-    uint32_t n_threads;        /* that will run its items; at least 1 */
-    uint32_t n_intra_threads;  /* that an item can use where it divides its work; at least 1 */
-    bool deterministic;        /* the same bits whatever the number of threads */
-    uint64_t seed;             /* of random ops */
-    const atomic_bool *halt;   /* set: -ECANCELED; NULL: never */
+    const uint32_t *placement; /* device of each node of the graph; with `dynamic`: not used */
+    struct dynamic_placement *dynamic; /* decides instead (exec/plan/dynamic_placement.h); NULL */
+    const bool *is_done;      /* by node: has run in a stage before; NULL: this is the first */
+    uint32_t n_done;          /* how many nodes `is_done` is about */
+    uint64_t stage;           /* tells programs of later stages from others; 0: the first */
+    uint32_t n_threads;       /* that will run its items; at least 1 */
+    uint32_t n_intra_threads; /* that an item can use where it divides its work; at least 1 */
+    bool deterministic;       /* the same bits whatever the number of threads */
+    uint64_t seed;            /* of random ops */
+    const atomic_bool *halt;  /* set: -ECANCELED; NULL: never */
 };
 
 /*
- * -EINVAL: a feed, fetch or target that is none, a shape that does not fit; the sentence names the
- * node. -ENOTSUP: no kernel. -ENOMEM. -ECANCELED: `halt` was set.
+ * -EINVAL: a feed, fetch or target that does not exist, or a shape that does not fit; the error
+ * names the node. -ENOTSUP: no kernel. -ENOMEM. -ECANCELED: `halt` was set.
  */
 int program_new(struct program **ret, const struct program_request *request,
                 struct allot_error *err);

@@ -2,11 +2,11 @@
 /*
  * Prune: which nodes a program needs, and the shapes of all their values.
  *
- * Nodes are found from fetches and targets backwards, stopping at feeds; shapes follow forwards
+ * Nodes are found backwards from fetches and targets, stopping at feeds; shapes follow forwards
  * from those of the feeds. Some shapes depend on small integers that are themselves computed from
  * shapes (reshape to the shape of another tensor): such integers are computed here, by the kernels
- * of the host, as far as they can be known before a run. Where they follow from values that are
- * fed, the program asks for those; where they do not, the rest is left to a next stage.
+ * of the host, as far as they can be known before a run. If they follow from values that are fed,
+ * the program asks for those; otherwise the rest is left to a next stage.
  */
 #include <errno.h>
 #include <string.h>
@@ -20,10 +20,10 @@
 /* Values that are known ahead have at most this many elements: more is data, not shape. */
 enum { KNOWN_MAX = 64 };
 
-/* Nodes that run, and those of which something is fed: both marked in `local`. */
+/* Nodes that run, and those of which an output is fed: both are marked in `local`. */
 enum { UNSEEN = UINT32_MAX, FED = 0, NEEDED = 1 };
 
-/* Whether a stage before has run it. A handle can be given again. */
+/* Whether an earlier stage has run it. A variable's handle costs nothing to give again. */
 static bool is_over(const struct compile *compile, uint32_t id) {
     const struct program_request *request = compile->request;
     const char *op = graph_node(request->graph, id)->op->name;
@@ -59,7 +59,7 @@ static int mark_nodes(struct compile *compile, uint32_t n_graph, struct allot_er
     for (size_t i = 0; i < n_needed; i++) {
         bool is_fed = compile->local[needed[i]] == FED;
 
-        /* A placeholder that is fed is there, also for nodes that only wait for it. */
+        /* A fed placeholder counts as there, also for nodes that only wait for it. */
         if (!is_over(compile, needed[i]) &&
             !(is_fed && is_placeholder(graph_node(request->graph, needed[i]))))
             compile->local[needed[i]] = NEEDED;
@@ -208,8 +208,8 @@ static bool is_arithmetic(const struct node *node, const struct port *ports) {
     return true;
 }
 
-/* Call the kernel with the known values, once there is room for the outputs. Where it fails they
- * stay unknown: the run will report the error. */
+/* Call the kernel with the known values, once there is room for the outputs. If it fails they stay
+ * unknown: the run will report the error. */
 static int compute(struct compile *compile, const struct node *node, const struct kernel *kernel,
                    struct port *ports) {
     struct kernel_value inputs[OPDEF_ARGS_MAX], outputs[OPDEF_ARGS_MAX];
@@ -284,15 +284,15 @@ static int know_computed(struct compile *compile, const struct node *node, struc
     return 0;
 }
 
-/* Whether the host has a kernel that finds the shape out. */
+/* Whether the host has a kernel that finds out the shape. */
 static bool can_be_open(const struct node *node) {
     const struct kernel *kernel = kernel_find(node, KERNEL_CPU);
 
     return kernel && kernel->flags & KERNEL_DYNAMIC;
 }
 
-/* What a node does to a variable. Reads and writes keep the order of the graph: what comes after
- * something that has to wait for the next stage waits with it. */
+/* What a node does to a variable. Reads and writes keep the order of the graph: if one of them must
+ * wait for the next stage, all later ones wait too. */
 enum { READS = 1, WRITES = 2 };
 
 static uint8_t use_of(const struct node *node) {
@@ -331,8 +331,8 @@ static void leave_to_next(struct compile *compile, uint32_t local, const struct 
 
 /*
  * Find the values that determine the shape of a node and are not known. Those that follow from
- * feeds are asked for, and the plan is for these values; where some have to be computed, all wait
- * for the next stage, in which they are feeds. Returns whether there were any.
+ * feeds are asked for, and the plan is for these values. If some must be computed, all wait for the
+ * next stage, in which they are feeds. Returns whether there were any.
  */
 static bool ask(struct compile *compile, const struct node *node) {
     bool any = false, all_fed = true;

@@ -14,10 +14,9 @@
 #include "base/cleanup.h"
 #include "libclient/exec/plan/compile.h"
 #include "libclient/place/order.h"
-#include "libclient/exec/run/queue.h"
 #include "libclient/place/simulate.h"
 
-/* Below this it does not matter, and the order of the graph is the one people expect. */
+/* Below this it does not matter, and people expect the order of the graph. */
 enum { WORTH_BYTES = 64 << 10 };
 
 enum { SLOWER_PERCENT = 5 };
@@ -25,18 +24,18 @@ enum { SLOWER_PERCENT = 5 };
 enum { HALVINGS = 3 };
 /* What an item costs besides its kernel, in nanoseconds, and the bytes copied per nanosecond. */
 enum { ITEM_NSEC = 100, COPY_BYTES = 8 };
-/* An item that splits its work uses as many threads as get this much of it each. With less, waking
- * them and waiting for the last costs too much: then two items side by side end sooner than one
- * after the other, though each could use all threads. */
+/* An item that splits its work uses as many threads as get at least this much of it each. With
+ * less, waking the threads and waiting for the last one costs too much: then two items side by side
+ * end sooner than one after the other, even if each could use all threads. */
 enum { WIDE_NSEC = 1000000 };
 
 /* Which values each item makes and uses, as the order wants it. */
-struct flow {
+struct value_flow {
     uint32_t *first_makes, *makes, *first_uses, *uses, *first_over, *over, *n_users;
     uint64_t *bytes;
 };
 
-static void flow_done(struct flow *flow) {
+static void flow_done(struct value_flow *flow) {
     free(flow->first_makes);
     free(flow->makes);
     free(flow->first_uses);
@@ -47,7 +46,7 @@ static void flow_done(struct flow *flow) {
     free(flow->bytes);
 }
 
-static int flow_room(const struct program *program, struct flow *flow) {
+static int flow_room(const struct program *program, struct value_flow *flow) {
     flow->first_makes = calloc(program->n_items + 1, sizeof(*flow->first_makes));
     flow->first_uses = calloc(program->n_items + 1, sizeof(*flow->first_uses));
     flow->first_over = calloc(program->n_items + 1, sizeof(*flow->first_over));
@@ -62,7 +61,7 @@ static int flow_room(const struct program *program, struct flow *flow) {
                : -ENOMEM;
 }
 
-static int flow_make(const struct program *program, struct flow *flow) {
+static int flow_make(const struct program *program, struct value_flow *flow) {
     uint32_t n_makes = 0, n_uses = 0, n_over = 0;
     cleanup(freep) uint32_t *mark = calloc(program->n_values + 1, sizeof(*mark));
 
@@ -99,7 +98,7 @@ static int flow_make(const struct program *program, struct flow *flow) {
     return 0;
 }
 
-static int permute(struct compile *compile, const uint32_t *sequence) {
+int compile_permute(struct compile *compile, const uint32_t *sequence) {
     struct program *program = compile->program;
     struct program_item *items = malloc((program->n_items + 1) * sizeof(*items));
     cleanup(freep) uint32_t *now = malloc((program->n_items + 1) * sizeof(*now));
@@ -124,24 +123,24 @@ static int permute(struct compile *compile, const uint32_t *sequence) {
 }
 
 /* The queue of each item, and how long it takes. */
-struct work {
+struct item_work {
     uint64_t *nsec;
     uint32_t *queue, *width, *n_lanes;
     uint32_t n_queues;
 };
 
-static void work_done(struct work *work) {
+static void work_done(struct item_work *work) {
     free(work->nsec);
     free(work->queue);
     free(work->width);
     free(work->n_lanes);
 }
 
-static int work_make(const struct compile *compile, struct work *work) {
+static int work_make(const struct compile *compile, struct item_work *work) {
     const struct program *program = compile->program;
     uint32_t n_threads = compile->request->n_threads, n_intra = compile->request->n_intra_threads;
 
-    work->n_queues = queue_count(program);
+    work->n_queues = compile_n_queues(program);
     work->nsec = malloc((program->n_items + 1) * sizeof(*work->nsec));
     work->queue = malloc((program->n_items + 1) * sizeof(*work->queue));
     work->width = malloc((program->n_items + 1) * sizeof(*work->width));
@@ -156,7 +155,7 @@ static int work_make(const struct compile *compile, struct work *work) {
 
         if (item->kind == ITEM_COPY)
             nsec = program->values[program->args[item->first_arg]].bytes / COPY_BYTES;
-        work->queue[i] = queue_number(program, item);
+        work->queue[i] = compile_queue(program, item);
         work->width[i] = 1;
         if (item->pooled && nsec >= 2 * WIDE_NSEC && n_intra > 1) {
             uint64_t wanted = MIN((uint64_t)n_intra, nsec / WIDE_NSEC);
@@ -191,8 +190,8 @@ static void swap(struct simulate_result *a, struct simulate_result *b) {
     *b = kept;
 }
 
-/* The least memory with which it does not take longer than `nsec`, which `best` does with as much
- * as there may be; `alone_bytes` are not enough. */
+/* Find the least memory with which it takes no longer than `nsec`. `best` achieves that with as
+ * much memory as is allowed; `alone_bytes` are not enough. */
 static int find_least(const struct simulate_problem *problem, const uint32_t *sequence,
                       uint64_t alone_bytes, uint64_t nsec, struct simulate_result *best,
                       struct simulate_result *other) {
@@ -245,7 +244,7 @@ static int plan_times(struct compile *compile, const struct order_problem *order
                       uint32_t *sequence, uint64_t alone_bytes) {
     struct program *program = compile->program;
     cleanup(times_done) struct simulate_result best = { 0 }, other = { 0 };
-    cleanup(work_done) struct work work = { 0 };
+    cleanup(work_done) struct item_work work = { 0 };
     struct simulate_problem problem = { .order = order };
     int r = work_make(compile, &work);
 
@@ -281,7 +280,7 @@ static bool is_one_by_one(const struct compile *compile) {
 }
 
 static int find_order(struct compile *compile, const struct compile_edges *edges,
-                      const struct flow *flow, bool is_worth) {
+                      const struct value_flow *flow, bool is_worth) {
     struct program *program = compile->program;
     cleanup(freep) uint32_t *sequence = malloc((program->n_items + 1) * sizeof(*sequence));
     const struct order_problem problem = {
@@ -313,16 +312,18 @@ static int find_order(struct compile *compile, const struct compile_edges *edges
         r = order_find(&problem, sequence, &bytes);
     if (r == 0 && !one_by_one)
         r = plan_times(compile, &problem, is_worth, sequence, bytes);
-    return r < 0 ? r : permute(compile, sequence);
+    return r < 0 ? r : compile_permute(compile, sequence);
 }
 
 int compile_schedule(struct compile *compile) {
     const struct program *program = compile->program;
     struct compile_edges edges = { 0 };
-    struct flow flow = { 0 };
+    struct value_flow flow = { 0 };
     uint64_t bytes = 0;
     int r;
 
+    if (compile->planned)
+        return compile_keep_order(compile);
     for (uint32_t v = 0; v < program->n_values; v++)
         if (program->values[v].where == VALUE_SLAB)
             bytes += program->values[v].bytes;

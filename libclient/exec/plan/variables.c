@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Variables: reads and writes of one variable happen in the order of the graph. Nodes are numbered
- * as they were made and only look back, so edges that go forward in that order never close a cycle,
- * and the same graph always gives the same numbers, however many threads run it.
+ * in the order of creation and only refer back, so edges that go forward in that order never close
+ * a cycle, and the same graph always gives the same numbers, however many threads run it.
  *
  * A read makes no copy: it says where the value is. So a write comes after all users of an earlier
- * read, where the order allows it; then it can change the value in place. A read with later users
+ * read, if the order allows it; then it can change the value in place. A read with later users
  * keeps its bytes, and the write goes elsewhere (exec/run/variable.h).
  */
 #include <errno.h>

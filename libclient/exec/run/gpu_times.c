@@ -124,8 +124,8 @@ static int read_device(const struct gpu_times *gpu_times, uint32_t device, struc
     return r;
 }
 
-/* Times relative to the first event that is reached. From the host's clock: the latest time at
- * which that event can have been. */
+/* Times are relative to the first event that is reached. The host's clock gives the latest time at
+ * which the GPU can have reached that event. */
 static void read_items(struct gpu_times *gpu_times, uint32_t device, const struct trace *trace,
                        int64_t *ret_zero_nsec) {
     const struct program *program = gpu_times->program;

@@ -5,9 +5,9 @@
  * after each item and read when the run is over; runs without a trace have none. Items are queued
  * on a stream one at a time, so that nothing else lies between the two events of an item.
  *
- * A GPU measures time from one event to another. To tie that to the host's clock, a last event is
- * recorded and waited for when nothing else is under way. A stopped run waits for nothing: there
- * the bound is that no item can have begun before the host began to queue it.
+ * A GPU measures time from one event to another. To relate that to the host's clock, a last event
+ * is recorded and waited for when nothing else is under way. A stopped run waits for nothing:
+ * there, the only bound is that no item can have begun before the host began to queue it.
  */
 #include <stdbool.h>
 #include <stdint.h>

@@ -12,7 +12,6 @@
 #include "base/error.h"
 #include "libclient/device/gpu.h"
 #include "libclient/device/waiter.h"
-#include "libclient/exec/engine/cache.h"
 #include "libclient/exec/run/workers.h"
 #include "libclient/exec/run/gpu_times.h"
 #include "libclient/exec/run/trace.h"
@@ -34,7 +33,7 @@ struct run_state_event {
 struct run_state_stream {
     struct gpu *gpu;
     CUstream stream;
-    struct waiter *waiter; /* of that stream */
+    struct event_waiter *waiter; /* of that stream */
     CUevent event;     /* for the waiter, which sleeps meanwhile; NULL until the first such run */
     CUevent own_event; /* for a thread that waits itself, as the driver thinks best; likewise */
     struct waiter_entry entry;
@@ -78,8 +77,8 @@ static int stream_wait(struct run_state *state, uint32_t i, struct run_state_eve
 }
 
 /* Let the item's stream wait, or this thread. The thread will not wait long, because the event was
- * reported as reached before the item became ready; but here the driver says whether the work
- * succeeded. */
+ * reported as reached before the item became ready; but only the driver's wait says whether the
+ * work succeeded. */
 static int wait_before(struct run_state *state, uint32_t i) {
     const struct program *program = state->program;
     const struct program_item *item = &program->items[i];
@@ -109,7 +108,7 @@ static void count_told(struct run_state *state, bool *ret_reached) {
     *ret_reached = true;
     /* After the last of them, the memory of a stopped run can be reclaimed. */
     if (atomic_fetch_sub(&state->n_awaited, 1) == 1)
-        cache_tell_idle(state->program);
+        memory_user_tell_idle(state->program);
     pthread_cond_broadcast(&state->news);
     pthread_mutex_unlock(&state->lock);
 }
@@ -150,7 +149,7 @@ bool queue_await(struct run_state *state, uint32_t item) {
     return !is_stopped;
 }
 
-/* On a stream; or, where there is nothing to wait for, on the idle one. */
+/* Record the item's event, on its stream or, if there is nothing to wait for, on the idle one. */
 static int mark_end(struct run_state *state, uint32_t i, bool is_over) {
     const struct program *program = state->program;
     const struct program_item *item = &program->items[i];
@@ -212,7 +211,7 @@ static int copy(struct run_state *state, uint32_t i, const struct kernel_run *ru
     return r < 0 ? fail(r, &err) : 0;
 }
 
-/* Wait, and queue, between two marks where it is timed (NULL: it is not). */
+/* Wait, and queue, between two marks if it is timed (NULL: it is not). */
 static int launch(struct run_state *state, uint32_t i, const struct kernel_run *run,
                   struct gpu_times *gpu_times) {
     const struct program_item *item = &state->program->items[i];
@@ -253,8 +252,8 @@ static int run_on_gpu(const struct kernel_run *run) {
     return r < 0 ? r : mark_end(state, i, false);
 }
 
-/* A read of a variable, for which another stream, or the host, waits: behind what other runs have
- * queued to write it, if there is any. */
+/* A read of a variable for which another stream, or the host, waits: it is queued behind what other
+ * runs have queued to write the variable. */
 static int run_marked_read(const struct kernel_run *run) {
     struct run_state *state = run_state_of(run);
     uint32_t i = run_state_item_of(state, run);
@@ -309,11 +308,21 @@ static int make_events(struct run_state *state, struct allot_error *err) {
     return 0;
 }
 
-/* The streams that some item is queued on: copies to the device first, as the others wait for them.
+static void add_ends(struct run_state *state, const bool *is_used, uint32_t device,
+                     enum gpu_stream first, uint32_t n) {
+    struct gpu *gpu = state->program->devices[device]->gpu;
+
+    for (uint32_t s = first; s < first + n; s++)
+        if (is_used[QUEUE_FIRST + device * N_GPU_STREAMS + s])
+            state->ends[state->n_ends++] = (struct run_state_stream){
+                .gpu = gpu, .stream = gpu->streams[s], .waiter = &gpu->waiters[s], .state = state
+            };
+}
+
+/* The streams on which the program queues items: copies to the device first, because the others
+ * wait for them.
  */
 static int list_ends(struct run_state *state, struct allot_error *err) {
-    static const enum gpu_stream order[] = { GPU_PAGEABLE_TO_DEVICE, GPU_TO_DEVICE, GPU_COMPUTE,
-                                             GPU_TO_HOST, GPU_PAGEABLE_TO_HOST };
     const struct program *program = state->program;
     uint32_t n_queues = QUEUE_FIRST + program->n_devices * N_GPU_STREAMS;
     bool *is_used = calloc(n_queues, sizeof(*is_used));
@@ -326,15 +335,14 @@ static int list_ends(struct run_state *state, struct allot_error *err) {
     for (uint32_t i = 0; i < program->n_items; i++)
         if (queue_has_work(&program->items[i]))
             is_used[program->items[i].queue] = true;
-    for (uint32_t d = 0; d < program->n_devices; d++)
-        for (size_t s = 0; s < ELEMENTSOF(order); s++)
-            if (is_used[QUEUE_FIRST + d * N_GPU_STREAMS + order[s]])
-                state->ends[state->n_ends++] = (struct run_state_stream){
-                    .gpu = program->devices[d]->gpu,
-                    .stream = program->devices[d]->gpu->streams[order[s]],
-                    .waiter = &program->devices[d]->gpu->waiters[order[s]],
-                    .state = state,
-                };
+    for (uint32_t d = 0; d < program->n_devices; d++) {
+        add_ends(state, is_used, d, GPU_PAGEABLE_TO_DEVICE, 1);
+        add_ends(state, is_used, d, GPU_TO_DEVICE, 1);
+        add_ends(state, is_used, d, GPU_COMPUTE, 1);
+        add_ends(state, is_used, d, GPU_ADDEND, 1 + 2 * GPU_CHANNELS);
+        add_ends(state, is_used, d, GPU_TO_HOST, 1);
+        add_ends(state, is_used, d, GPU_PAGEABLE_TO_HOST, 1);
+    }
     free(is_used);
     return 0;
 }
@@ -357,7 +365,7 @@ int queue_begin(struct run_state *state, struct allot_error *err) {
     return r < 0 || state->events ? r : make_events(state, err);
 }
 
-/* Does not wait for what other runs queue on the stream from now on. */
+/* Mark the end with an event: other runs may queue more on the stream, which is not waited for. */
 static int mark_stream(const struct run_state_stream *end, CUevent *event, unsigned flags,
                        struct allot_error *err) {
     int r = gpu_enter(end->gpu, err);

@@ -3,17 +3,13 @@
 /*
  * Queue: how items are queued on GPUs, and how the host and other streams wait for them.
  *
- * An item on a GPU has run, for the host, when it is queued on a stream of its device: the compute
- * stream, or one for copies in its direction. Items behind it on the same stream need no more.
+ * For the host, an item on a GPU has run when it is queued on a stream of its device: the compute
+ * stream, or one for copies in its direction. Items behind it on the same stream need nothing more.
  * Others wait for the event that marks its end: a stream waits without the host; an item of the
  * host, which needs the bytes, begins when the event is reached (exec/run/workers.h). So does a
  * copy that would block the thread that queues it.
  */
 #include "libclient/exec/run/run_state.h"
-
-/* Where an item is queued (program_item.queue): nowhere, on the host, or from QUEUE_FIRST on the
- * streams of device 0, of device 1 and so on, each in the order of enum gpu_stream. */
-enum { QUEUE_NONE, QUEUE_HOST, QUEUE_FIRST };
 
 /* Whether a GPU does the work: a read of a variable is on a stream for its event alone. */
 static inline bool queue_has_work(const struct program_item *item) {
@@ -32,13 +28,9 @@ int queue_begin(struct run_state *state, struct allot_error *err);
 /* Wait for what the host needs before it runs `item`. False: the run was stopped first. */
 bool queue_await(struct run_state *state, uint32_t item);
 /*
- * At the end of a run, successful or not: wait for all that it queued. -errno with the driver's
- * message if any of it failed. -EINPROGRESS: the run was stopped and some work is still under way;
- * the run state is out.
+ * At the end of a run, successful or not: wait for everything that it queued. -errno with the
+ * driver's message if any of it failed. -EINPROGRESS: the run was stopped and some work is still
+ * under way; the run state is out.
  */
 int queue_finish(struct run_state *state, struct allot_error *err);
 void queue_done(struct run_state *state);
-
-/* Which queue runs an item, for plans: 0 are the host's threads, others one stream each. */
-uint32_t queue_number(const struct program *program, const struct program_item *item);
-uint32_t queue_count(const struct program *program);

@@ -12,7 +12,7 @@
 #include "libclient/core/buffer.h"
 #include "libclient/core/tensor.h"
 #include "libclient/device/gpu.h"
-#include "libclient/device/wakeup.h"
+#include "libclient/core/wait.h"
 #include "libclient/exec/run/workers.h"
 #include "libclient/exec/run/queue.h"
 #include "libclient/exec/memory/alloc.h"
@@ -63,7 +63,10 @@ int run_state_read(const struct kernel_run *run, bool *ret_settled) {
     return 0;
 }
 
-/* All that reads it is queued behind the write, or the host has done it. */
+/*
+ * Whether the value is settled does not matter: its readers are queued behind the write, or the
+ * host has written it.
+ */
 static int run_read(const struct kernel_run *run) {
     bool ignored;
 
@@ -101,14 +104,15 @@ static uint32_t own_pins(const struct run_state *state, const struct program_ite
     return n;
 }
 
-static struct alloc_wait wait_of(struct run_state *state) {
-    return (struct alloc_wait){ .until_nsec = state->until_nsec,
-                                .stopped = &state->cancelled,
-                                .user = &state->user };
+static struct wait wait_of(struct run_state *state) {
+    struct wait wait = wait_begin(state->until_nsec, &state->cancelled);
+
+    wait.user = &state->user;
+    return wait;
 }
 
-/* With the locks held: the first that lacks bytes to be written and has no fresh ones; `n`: none.
- */
+/* With the locks held: the first variable that lacks bytes to write to and has no fresh ones; `n`:
+ * none. */
 static uint32_t lacking(const struct run_state *state, const struct program_item *item,
                         struct variable *const *variables, uint32_t n,
                         struct buffer *const *fresh) {
@@ -154,7 +158,7 @@ static void unlock_variables(struct variable *const *variables, uint32_t n) {
 }
 
 /* A variable for which the run waits for fresh bytes. */
-struct lack {
+struct variable_wait {
     const struct run_state *state;
     const struct program_item *item;
     struct variable *const *variables;
@@ -164,7 +168,7 @@ struct lack {
 
 /* Its readers may have ended: then it can be written in place. */
 static bool no_longer_lacks(void *userdata) {
-    const struct lack *lack = userdata;
+    const struct variable_wait *lack = userdata;
     bool lacks;
 
     lock_variables(lack->variables, lack->n);
@@ -173,17 +177,26 @@ static bool no_longer_lacks(void *userdata) {
     return !lacks;
 }
 
-/* Lock the variables to be written, with fresh bytes ready for those that need some. Fresh bytes
- * may have to be waited for, which must not happen with a lock held. */
+static int fresh_bytes(struct variable_wait *lack, struct run_state *state, struct buffer **ret,
+                       struct allot_error *err) {
+    struct wait wait = wait_of(state);
+    int r;
+
+    wait.is_moot = no_longer_lacks;
+    wait.moot_userdata = lack;
+    r = variable_fresh(lack->variables[lack->which], &wait, ret, err);
+    wait_end(&wait);
+    return r;
+}
+
+/* Lock the variables to be written, with fresh bytes ready for those that need some. Getting fresh
+ * bytes may mean waiting, which must not happen with a lock held. */
 static int lock_with_fresh(struct run_state *state, const struct program_item *item,
                            struct variable *const *variables, uint32_t n, struct buffer **fresh) {
-    struct lack lack = { state, item, variables, fresh, n, n };
-    struct alloc_wait wait = wait_of(state);
+    struct variable_wait lack = { state, item, variables, fresh, n, n };
     struct allot_error err = { 0 };
     int r = 0;
 
-    wait.is_moot = no_longer_lacks;
-    wait.userdata = &lack;
     for (;;) {
         uint32_t before = lack.which;
 
@@ -192,15 +205,15 @@ static int lock_with_fresh(struct run_state *state, const struct program_item *i
         if (lack.which == n)
             return 0;
         unlock_variables(variables, n);
-        /* Memory that was refused may not be needed any more; or is needed again. */
+        /* The memory that was refused may no longer be needed, or be needed again. */
         if (r < 0 && r != -EALREADY && (lack.which == before || r == -ECANCELED))
             return kernel_fail(r, "%s", err.text);
-        r = variable_fresh(variables[lack.which], &wait, &fresh[lack.which], &err);
+        r = fresh_bytes(&lack, state, &fresh[lack.which], &err);
     }
 }
 
-/* With the locks held: until the run is over only the compute stream is ordered behind what it
- * queues. */
+/* With the locks held: count the writes as unsettled, because until the run is over only the
+ * compute stream is ordered behind them. */
 static void note_written(struct run_state *state, const struct program_item *item,
                          struct variable *const *variables, const uint32_t *args, uint32_t n) {
     const struct program *program = state->program;
@@ -376,7 +389,7 @@ static int output_new(const struct kernel_run *run, uint32_t i, const struct sha
     const struct program_item *item = item_of(state, run);
     uint32_t value = program->args[item->first_arg + item->n_inputs + i];
     int64_t count = shape_count(shape);
-    const struct alloc_wait wait = wait_of(state);
+    struct wait wait = wait_of(state);
     struct allot_error err = { 0 };
     struct buffer *buffer;
     int r;
@@ -386,6 +399,7 @@ static int output_new(const struct kernel_run *run, uint32_t i, const struct sha
     r = alloc_buffer(program->devices[item->device],
                      (uint64_t)count * dtype_bytes(program->values[value].dtype), item->node->name,
                      &wait, &buffer, &err);
+    wait_end(&wait);
     if (r < 0)
         return kernel_fail(r, "%s", err.text);
     pin(state, value, buffer);
@@ -614,5 +628,5 @@ void run_state_fail(struct run_state *state, uint32_t item, int code) {
                   failed->node ? failed->node->op->name : "Copy",
                   state->program->devices[failed->device]->name, kernel_failure()->text);
     atomic_store(&state->cancelled, true);
-    wakeup_stop(&state->cancelled);
+    wait_stop(&state->cancelled);
 }

@@ -25,7 +25,6 @@ struct cache_entry;
 struct workers;
 struct run_state_stream;
 struct run_state_event;
-struct alloc_wait;
 struct trace;
 
 struct run_state_item {
@@ -63,19 +62,20 @@ struct run_state {
     _Atomic uint32_t failed_item; /* the first; PROGRAM_NONE */
     struct allot_error failure;   /* its words */
     bool has_ended;               /* every item of this run was done, on the GPUs too */
-    uint64_t until_nsec;          /* when this run has to be over; 0: never */
+    uint64_t until_nsec;          /* when this run has to be over; UINT64_MAX: never */
     bool is_stoppable;            /* another thread may set `cancelled` while this run waits */
     bool is_out;                  /* see above */
     pthread_mutex_t lock;
     pthread_cond_t
         news; /* signalled when something that a thread of this run waits for has happened */
-    _Atomic uint32_t n_awaited; /* marks that waiters will tell of; gets less under the lock */
-    struct trace *trace;        /* of this run; NULL: none is wanted */
+    _Atomic uint32_t
+        n_awaited;       /* events that waiters have yet to report; decreased under the lock */
+    struct trace *trace; /* of this run; NULL: none is wanted */
 };
 
 /* Memory for one run of a program whose constants are there. `variables` is borrowed. `slabs`, by
- * device, are its memory on GPUs and become the run state's if it is made; NULL: it needs none.
- * Memory of the host is taken now, so that it is not held while a GPU's is waited for. -ENOMEM. */
+ * device, are its memory on GPUs and become the run state's on success; NULL: it needs none. The
+ * host's memory is taken now, so that it is not held while waiting for a GPU's. -ENOMEM. */
 int run_state_new(struct run_state **ret, const struct program *program,
                   struct variable_table *variables, const struct device_block *slabs,
                   struct allot_error *err);
@@ -88,8 +88,8 @@ struct run_state *run_state_free(struct run_state *state); /* accepts and return
 /* Before a run: set the feeds' addresses, allocate the fetches, clear the last failure. */
 int run_state_begin(struct run_state *state, struct allot_tensor *const *feeds,
                     uint64_t step_number, struct allot_error *err);
-/* After a run: give back its references, unless it is out. After a successful one, make tensors of
- * the fetches. */
+/* After a run: give back the references of the run state, unless it is *out* (see above). After a
+ * successful run, make tensors of the fetches. */
 int run_state_end(struct run_state *state, struct allot_tensor **ret_fetches,
                   struct allot_error *err);
 

@@ -58,7 +58,7 @@ int trace_item(struct trace *trace, struct run_state *state, uint32_t i, uint32_
 #define USEC          "%" PRIu64 ".%03" PRIu64
 #define USEC_OF(nsec) (uint64_t)(nsec) / 1000, (uint64_t)(nsec) % 1000
 
-/* `writer` is kept from text to text, for its memory and for whether that ever lacked. */
+/* `writer` is reused for all texts: it keeps its memory, and whether that ever ran out. */
 static void write_text(struct json_writer *writer, const char *text, FILE *file) {
     writer->len = 0;
     writer->comma = false;
@@ -135,7 +135,7 @@ static uint64_t end_of(const struct trace_event *event) {
 }
 
 /* A point of the memory timeline: a value begins or ends to be live. */
-struct change {
+struct live_change {
     uint64_t nsec;
     uint32_t value;
     bool is_end;
@@ -143,7 +143,7 @@ struct change {
 
 /* Values that end make room for those that begin at the same time. */
 static int by_time(const void *a, const void *b) {
-    const struct change *x = a, *y = b;
+    const struct live_change *x = a, *y = b;
 
     return x->nsec != y->nsec ? (x->nsec > y->nsec) - (x->nsec < y->nsec) : y->is_end - x->is_end;
 }
@@ -155,30 +155,30 @@ static int by_size(const void *a, const void *b) {
 }
 
 /*
- * The slab of one device, cut wherever a value begins or ends in it. Values that lie over one
- * another, as those of ops that work in place do, are live together; their bytes are counted once.
+ * The slab of one device, cut wherever a value begins or ends in it. Values that overlap, as those
+ * of ops that work in place do, are live together; their bytes are counted once.
  */
-struct memory {
+struct trace_memory {
     const struct program *program;
-    uint64_t *ends;         /* by value: when the last item that has it was over; 0: it never was */
-    struct change *changes; /* two for each value */
+    uint64_t *ends; /* by value: when the last item that has it was over; 0: it never was */
+    struct live_change *changes; /* two for each value */
     size_t n_changes;
     uint64_t *cuts;  /* offsets, in order */
     uint32_t *cover; /* by the part behind a cut: how many values live there */
     size_t n_cuts;
 };
 
-static void memory_done(struct memory *memory) {
+static void memory_done(struct trace_memory *memory) {
     free(memory->ends);
     free(memory->changes);
     free(memory->cuts);
     free(memory->cover);
 }
 
-static int memory_init(struct memory *memory, const struct program *program) {
+static int memory_init(struct trace_memory *memory, const struct program *program) {
     const size_t n = 2 * (size_t)program->n_values + 1;
 
-    *memory = (struct memory){
+    *memory = (struct trace_memory){
         .program = program,
         .ends = calloc((size_t)program->n_values + 1, sizeof(*memory->ends)),
         .changes = malloc(n * sizeof(*memory->changes)),
@@ -188,13 +188,13 @@ static int memory_init(struct memory *memory, const struct program *program) {
     return memory->ends && memory->changes && memory->cuts && memory->cover ? 0 : -ENOMEM;
 }
 
-static void see_end(struct memory *memory, uint32_t value, uint64_t nsec) {
+static void see_end(struct trace_memory *memory, uint32_t value, uint64_t nsec) {
     if (value != PROGRAM_NONE && nsec > memory->ends[value])
         memory->ends[value] = nsec;
 }
 
 /* From the item that makes a value to the last that reads it. */
-static void find_lives(struct memory *memory, const struct trace *trace, uint32_t device) {
+static void find_lives(struct trace_memory *memory, const struct trace *trace, uint32_t device) {
     const struct program *program = memory->program;
     size_t n_cuts = 0;
 
@@ -218,8 +218,8 @@ static void find_lives(struct memory *memory, const struct trace *trace, uint32_
             if (!value || value->where != VALUE_SLAB || value->space != device ||
                 value->bytes == 0 || begin == 0 || begin >= memory->ends[v])
                 continue;
-            memory->changes[memory->n_changes++] = (struct change){ begin, v, false };
-            memory->changes[memory->n_changes++] = (struct change){ memory->ends[v], v, true };
+            memory->changes[memory->n_changes++] = (struct live_change){ begin, v, false };
+            memory->changes[memory->n_changes++] = (struct live_change){ memory->ends[v], v, true };
             memory->cuts[n_cuts++] = value->offset;
             memory->cuts[n_cuts++] = value->offset + value->bytes;
         }
@@ -234,7 +234,7 @@ static void find_lives(struct memory *memory, const struct trace *trace, uint32_
 }
 
 /* Bytes that become live (or, negative, end) at this point. */
-static int64_t make_change(struct memory *memory, const struct change *change) {
+static int64_t make_change(struct trace_memory *memory, const struct live_change *change) {
     const struct program_value *value = &memory->program->values[change->value];
     const uint64_t *at =
         bsearch(&value->offset, memory->cuts, memory->n_cuts, sizeof(*memory->cuts), by_size);
@@ -254,14 +254,14 @@ static int64_t make_change(struct memory *memory, const struct change *change) {
 
 static int write_memory(const struct trace *trace, uint32_t device, uint64_t start_nsec,
                         FILE *file) {
-    cleanup(memory_done) struct memory memory;
+    cleanup(memory_done) struct trace_memory memory;
     int64_t live = 0;
 
     if (memory_init(&memory, trace->program) < 0)
         return -ENOMEM;
     find_lives(&memory, trace, device);
     for (size_t i = 0; i < memory.n_changes; i++) {
-        const struct change *change = &memory.changes[i];
+        const struct live_change *change = &memory.changes[i];
 
         live += make_change(&memory, change);
         if (i + 1 < memory.n_changes && change[1].nsec == change->nsec)
@@ -310,6 +310,9 @@ static void write_streams(uint32_t device, FILE *file) {
         [GPU_COMPUTE] = "ops",
         [GPU_TO_HOST] = "copies to the host",
         [GPU_TO_DEVICE] = "copies to the device",
+        [GPU_ADDEND] = "addends",
+        [GPU_PEER... GPU_COLLECTIVE - 1] = "copies between replicas",
+        [GPU_COLLECTIVE... GPU_PAGEABLE_TO_HOST - 1] = "sums over replicas",
         [GPU_PAGEABLE_TO_HOST] = "fetches",
         [GPU_PAGEABLE_TO_DEVICE] = "feeds",
     };
@@ -374,8 +377,8 @@ static int write_trace(const struct trace *last, const struct allot_error *why, 
 }
 
 void trace_forget(const char *path) {
-    /* A file that cannot be emptied is not the trace of a run before, or the error comes when this
-     * one is written. */
+    /* If the file cannot be emptied, it is not the trace of an earlier run, or writing this one
+     * will report the error. */
     if (truncate(path, 0) < 0)
         return;
 }

@@ -2,8 +2,7 @@
 #pragma once
 /*
  * Trace: when each item of a run began and ended, and on which thread or stream; to be viewed in
- * Perfetto or chrome://tracing. Runs that fail or are stopped have one as well: of what ran until
- * then.
+ * Perfetto or chrome://tracing. Runs that fail or are stopped have a trace too, up to that point.
  *
  * One run writes it, each item its own entry; it is read when the run is over.
  */
@@ -40,14 +39,15 @@ DEFINE_FREEP(struct trace, trace_freep, trace_free)
 /* Run item `i` of the run state and note it; what the item returned. */
 int trace_item(struct trace *trace, struct run_state *state, uint32_t i, uint32_t thread);
 
-/* The file of a run before must not be taken for that of the one that begins: it is emptied. */
+/* Empty the file, so that the trace of an earlier run is not taken for that of the run that
+ * begins. */
 void trace_forget(const char *path);
 
 /*
- * As a Chrome trace, of all stages: a row per thread of the host, with what it did and what it
- * queued, and per stream of a GPU, with what that did; and the bytes that are live in each slab
- * over time. `last` NULL: nothing was run. `why`: what came of the run; code 0: it went well. What
- * was queued for a GPU and had not ended is marked so. -errno of the file.
+ * Write a Chrome trace of all stages: a row per thread of the host, with what it did and what it
+ * queued; a row per stream of a GPU, with what that did; and the live bytes in each slab over time.
+ * `last` NULL: nothing was run. `why`: the run's error; code 0: it succeeded. Work that was queued
+ * for a GPU and had not ended is marked. -errno of the file.
  */
 int trace_save(const struct trace *last, const char *path, const struct allot_error *why,
                struct allot_error *err);

@@ -69,8 +69,8 @@ bool variable_lacks(const struct variable *variable, uint32_t n_own) {
     return !variable->buffer || atomic_load(&variable->buffer->refs) > 1 + n_own;
 }
 
-int variable_fresh(const struct variable *variable, const struct alloc_wait *wait,
-                   struct buffer **ret, struct allot_error *err) {
+int variable_fresh(const struct variable *variable, struct wait *wait, struct buffer **ret,
+                   struct allot_error *err) {
     return alloc_buffer(variable->device, variable->bytes, variable->node->name, wait, ret, err);
 }
 

@@ -21,7 +21,7 @@ struct allot_error;
 struct allot_tensor;
 struct device;
 struct node;
-struct alloc_wait;
+struct wait;
 
 struct variable {
     pthread_mutex_t lock;
@@ -30,7 +30,7 @@ struct variable {
     uint64_t bytes;
     struct buffer *buffer;        /* NULL: not initialised */
     _Atomic uint32_t n_unsettled; /* runs that have queued writes of it on a GPU and are not over;
-                                     gets more under the lock, less at any time */
+                                     increased under the lock, decreased at any time */
 };
 
 /* The variables of a session. */
@@ -46,16 +46,17 @@ int variable_table_get(struct variable_table *variables, const struct node *node
                        struct device *device, struct variable **ret);
 
 /* The bytes as they are now, with a reference for the caller. -ENODATA: it is not initialised.
- * `*ret_settled`: no queued work writes them; else only the compute stream is ordered behind all
- * that does. */
+ * `*ret_settled`: no queued work writes them; otherwise only the compute stream is ordered behind
+ * the writes. */
 int variable_read(struct variable *variable, struct buffer **ret, bool *ret_settled);
 
 /* With the lock held: whether its bytes cannot be changed in place: there are none, or there are
- * references besides the variable's own and the caller's `n_own`, which it no longer uses. */
+ * references besides the variable's own and the caller's `n_own`, which the caller no longer
+ * uses. */
 bool variable_lacks(const struct variable *variable, uint32_t n_own);
 /* Without the lock, as it may wait: new bytes to write instead. */
-int variable_fresh(const struct variable *variable, const struct alloc_wait *wait,
-                   struct buffer **ret, struct allot_error *err);
+int variable_fresh(const struct variable *variable, struct wait *wait, struct buffer **ret,
+                   struct allot_error *err);
 /*
  * With the lock held: make `variable->buffer` one that may be changed: the same, or `*fresh`, which
  * the caller has allocated if the variable lacks one. `*fresh` is then the old buffer, so that a

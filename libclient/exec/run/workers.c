@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
+ * With one thread the items run one after the other in their order, without counting what is ready
+ * and without a queue: two loads and a call for each. That applies only if no item of the host
+ * waits for a GPU.
+ *
  * How helpers come and go. A helper that finds no work leaves; one that makes more work than it can
  * do itself calls another. A leaving helper looks for work once more after it has announced that it
- * is gone, so that work put out in between is not lost. The caller stays to the end: it looks for
+ * is gone, so that work added in between is not lost. The caller stays to the end: it looks for
  * work for a while, then sleeps until there is some or all is done.
  *
  * Items that become ready because of a GPU go on a stack that belongs to no thread. The waiter that
  * puts them there wakes the caller if it sleeps, and calls a helper if not.
  *
- * `left` counts items that are not done. Each thread counts for itself and settles when it has
- * nothing to do, so that tiny items do not contend for one cache line.
+ * `left` counts items that are not done. Each thread counts for itself and adds its count when it
+ * has nothing to do, so that tiny items do not contend for one cache line.
  */
 #include "libclient/exec/run/workers.h"
 
@@ -42,7 +46,7 @@ struct worker {
 
 struct workers {
     struct run_state *state;
-    struct pool *pool;
+    struct thread_pool *pool;
     uint32_t n_workers;
     struct worker *list; /* 0: the caller; the last, n_workers: no thread's, see workers_tell() */
     uint32_t *later;     /* of a caller without helpers: items for which the host waits, in order of
@@ -69,7 +73,7 @@ static void push(struct worker *worker, const uint32_t *items, uint32_t n_items)
 
     worker_lock(worker);
     n = atomic_load_explicit(&worker->n, memory_order_relaxed);
-    /* The first is to be taken first. */
+    /* In reverse: the top of the stack is taken first. */
     for (uint32_t i = n_items; i-- > 0;)
         worker->stack[n++] = items[i];
     atomic_store_explicit(&worker->n, n, memory_order_release);
@@ -171,8 +175,22 @@ static void call_helper(struct workers *workers) {
     }
 }
 
-/* Release the items for which `item` was the last predecessor: the first is to be run next, the
- * others go on the stack. PROGRAM_NONE: none. */
+/* Of `item` and the newest on the worker's stack, the one that is earlier in the plan; the other is
+ * on the stack then. */
+static uint32_t earlier(struct worker *worker, uint32_t item) {
+    uint32_t n, top;
+
+    worker_lock(worker);
+    n = atomic_load_explicit(&worker->n, memory_order_relaxed);
+    top = n > 0 ? worker->stack[n - 1] : item;
+    if (top < item)
+        worker->stack[n - 1] = item;
+    worker_unlock(worker);
+    return MIN(top, item);
+}
+
+/* Release the items for which `item` was the last predecessor: returns the first, which is run
+ * next; the others go on the stack. PROGRAM_NONE: none. */
 static uint32_t release(struct worker *worker, const struct program_item *item) {
     struct workers *workers = worker->workers;
     const struct program *program = workers->state->program;
@@ -207,7 +225,8 @@ static uint32_t release(struct worker *worker, const struct program_item *item) 
     }
     if (pushed && cost >= WORTH_NSEC)
         call_helper(workers);
-    return next;
+    /* What is queued on GPUs early can begin early, beside what is queued next. */
+    return next != PROGRAM_NONE && program->has_gpu ? earlier(worker, next) : next;
 }
 
 static void run_item(struct worker *worker, uint32_t i) {
@@ -326,7 +345,9 @@ static void sleep_until_news(struct workers *workers) {
     pthread_mutex_unlock(&workers->state->lock);
 }
 
-bool workers_run(struct workers *workers) {
+/* All items, or until one fails or the run is stopped: whether all were done. When it returns no
+ * thread works on the run state any more. */
+static bool run_together(struct workers *workers) {
     const struct program *program = workers->state->program;
     struct worker *caller = &workers->list[0];
 
@@ -361,8 +382,9 @@ bool workers_run(struct workers *workers) {
            atomic_load(&workers->state->failed_item) == PROGRAM_NONE;
 }
 
-int workers_new(struct workers **ret, struct run_state *state, struct pool *pool,
-                uint32_t n_threads) {
+/* For at most `n_threads`, the caller included. -ENOMEM. */
+static int workers_new(struct workers **ret, struct run_state *state, struct thread_pool *pool,
+                       uint32_t n_threads) {
     struct workers *workers = aligned_alloc(64, (sizeof(*workers) + 63) / 64 * 64);
     uint32_t n_items = state->program->n_items;
 
@@ -404,4 +426,56 @@ struct workers *workers_free(struct workers *workers) {
     free(workers->waits);
     free(workers);
     return NULL;
+}
+
+/* ---- By the caller alone --------------------------------------------------------------------- */
+
+static void run_in_order(struct run_state *state) {
+    uint32_t n = state->program->n_items;
+
+    for (uint32_t i = 0; i < n; i++) {
+        const struct run_state_item *item = &state->items[i];
+        int r;
+
+        if (__builtin_expect(atomic_load_explicit(&state->cancelled, memory_order_relaxed), 0))
+            return;
+        r = item->fn(&item->run);
+        if (__builtin_expect(r < 0, 0)) {
+            run_state_fail(state, i, r);
+            return;
+        }
+    }
+    state->has_ended = true;
+}
+
+static void run_traced(struct run_state *state) {
+    uint32_t n = state->program->n_items, i;
+
+    for (i = 0; i < n && !atomic_load(&state->cancelled); i++) {
+        int r = trace_item(state->trace, state, i, 0);
+
+        if (r < 0)
+            run_state_fail(state, i, r);
+    }
+    state->has_ended = i == n && state->failure.code == 0;
+}
+
+int workers_run(struct run_state *state, struct thread_pool *pool, uint32_t n_threads) {
+    /* A wait of the host must not hold up the other items: that needs workers, even without
+     * helpers. */
+    if (n_threads <= 1 && state->program->n_told == 0) {
+        if (state->trace)
+            run_traced(state);
+        else
+            run_in_order(state);
+        return 0;
+    }
+    if (!state->workers) {
+        int r = workers_new(&state->workers, state, pool, n_threads);
+
+        if (r < 0)
+            return r;
+    }
+    state->has_ended = run_together(state->workers);
+    return 0;
 }

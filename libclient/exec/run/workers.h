@@ -20,11 +20,15 @@
 
 struct workers;
 struct run_state;
-struct pool;
+struct thread_pool;
 
-/* For at most `n_threads`, the caller included. -ENOMEM. */
-int workers_new(struct workers **ret, struct run_state *state, struct pool *pool,
-                uint32_t n_threads);
+/*
+ * Run the program of a run state, once: between run_state_begin() and run_state_end(), by one
+ * thread. `n_threads`: how many may work on it, the caller and helpers from `pool`. It stops where
+ * an item fails (run_state_fail()) or `state->cancelled` is set; what goes wrong is in the run
+ * state. -ENOMEM: nothing was run.
+ */
+int workers_run(struct run_state *state, struct thread_pool *pool, uint32_t n_threads);
 struct workers *workers_free(struct workers *workers); /* accepts and returns NULL */
 
 /* Whether waiters are to be asked for the events that items of the host need, and workers_tell() is
@@ -32,7 +36,3 @@ struct workers *workers_free(struct workers *workers); /* accepts and returns NU
  * next run. */
 bool workers_ask(const struct workers *workers);
 void workers_tell(struct workers *workers, uint32_t event);
-
-/* Run all items of the run state, or stop where one fails (run_state_fail()) or `state->cancelled`
- * is set: whether all were done. When it returns no thread works on the run state any more. */
-bool workers_run(struct workers *workers);

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "libclient/exec/stop/cancel.h"
 
+#include <errno.h>
+
+#include "libclient/exec/stop/stop.h"
+
 void cancel_init(struct cancel *cancel) {
     pthread_mutex_init(&cancel->lock, NULL);
     cancel->is_given = false;
-    list_init(&cancel->listeners);
+    list_init(&cancel->stops);
 }
 
 void cancel_done(struct cancel *cancel) {
@@ -12,31 +16,26 @@ void cancel_done(struct cancel *cancel) {
 }
 
 void cancel_give(struct cancel *cancel) {
-    struct cancel_listener *listener;
+    struct stop *stop;
 
     pthread_mutex_lock(&cancel->lock);
     cancel->is_given = true;
-    list_foreach (listener, &cancel->listeners, link) {
-        stop_give(&listener->stop);
+    list_foreach (stop, &cancel->stops, in_cancel) {
+        stop_give(stop, -ECANCELED);
     }
     pthread_mutex_unlock(&cancel->lock);
 }
 
-void cancel_join(struct cancel *cancel, struct cancel_listener *listener, const struct stop *stop) {
-    *listener = (struct cancel_listener){ .stop = *stop };
+void cancel_join(struct cancel *cancel, struct stop *stop) {
     pthread_mutex_lock(&cancel->lock);
-    list_append(&cancel->listeners, &listener->link);
+    list_append(&cancel->stops, &stop->in_cancel);
     if (cancel->is_given)
-        stop_give(stop);
+        stop_give(stop, -ECANCELED);
     pthread_mutex_unlock(&cancel->lock);
 }
 
-bool cancel_leave(struct cancel *cancel, struct cancel_listener *listener) {
-    bool is_given;
-
+void cancel_leave(struct cancel *cancel, struct stop *stop) {
     pthread_mutex_lock(&cancel->lock);
-    list_remove(&listener->link);
-    is_given = cancel->is_given;
+    list_remove(&stop->in_cancel);
     pthread_mutex_unlock(&cancel->lock);
-    return is_given;
 }

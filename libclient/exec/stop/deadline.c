@@ -4,9 +4,11 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <time.h>
 
 #include "base/clock.h"
+#include "libclient/exec/stop/stop.h"
 
 static struct {
     pthread_mutex_t lock;
@@ -31,15 +33,14 @@ static void prepare_once(void) {
 static void *watch(void *userdata) {
     pthread_mutex_lock(&all.lock);
     while (!list_is_empty(&all.waiting)) {
-        struct deadline *next = list_entry(all.waiting.next, struct deadline, link);
+        struct stop *next = list_entry(all.waiting.next, struct stop, in_deadlines);
 
-        if (next->nsec <= clock_nsec(CLOCK_MONOTONIC)) {
-            list_remove(&next->link);
-            next->has_passed = true;
-            stop_give(&next->stop);
+        if (next->until_nsec <= clock_nsec(CLOCK_MONOTONIC)) {
+            list_remove(&next->in_deadlines);
+            stop_give(next, -ETIMEDOUT);
         } else {
-            struct timespec until = { (time_t)(next->nsec / 1000000000),
-                                      (long)(next->nsec % 1000000000) };
+            struct timespec until = { (time_t)(next->until_nsec / 1000000000),
+                                      (long)(next->until_nsec % 1000000000) };
 
             pthread_cond_timedwait(&all.news, &all.lock, &until);
         }
@@ -76,41 +77,36 @@ static int start_thread(void) {
     return -r;
 }
 
-int deadline_set(struct deadline *deadline, uint64_t nsec, const struct stop *stop) {
+int deadline_set(struct stop *stop) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    struct deadline *other;
+    struct stop *other;
     struct list *before;
     int r = 0;
 
     pthread_once(&once, prepare_once);
-    *deadline = (struct deadline){ .nsec = nsec, .stop = *stop };
     pthread_mutex_lock(&all.lock);
     before = &all.waiting;
-    list_foreach (other, &all.waiting, link) {
-        if (other->nsec > deadline->nsec) {
-            before = &other->link;
+    list_foreach (other, &all.waiting, in_deadlines) {
+        if (other->until_nsec > stop->until_nsec) {
+            before = &other->in_deadlines;
             break;
         }
     }
-    list_insert_before(before, &deadline->link);
+    list_insert_before(before, &stop->in_deadlines);
     if (!all.has_thread)
         r = start_thread();
     if (r < 0)
-        list_remove(&deadline->link);
+        list_remove(&stop->in_deadlines);
     else
         pthread_cond_signal(&all.news);
     pthread_mutex_unlock(&all.lock);
     return r;
 }
 
-bool deadline_end(struct deadline *deadline) {
-    bool has_passed;
-
+void deadline_end(struct stop *stop) {
     pthread_mutex_lock(&all.lock);
-    list_remove(&deadline->link);
-    has_passed = deadline->has_passed;
+    list_remove(&stop->in_deadlines);
     if (list_is_empty(&all.waiting) && all.has_thread)
         pthread_cond_signal(&all.news);
     pthread_mutex_unlock(&all.lock);
-    return has_passed;
 }

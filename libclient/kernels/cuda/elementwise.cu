@@ -56,7 +56,7 @@ static __device__ __forceinline__ void find(const gpu_each &e, uint64_t i, int64
     }
 #define TRUTH_OF(x) ((uint8_t)((x) ? 1 : 0))
 
-/* Of the sets of types that a row names, only the one that this file is compiled for. */
+/* Of each set of types that a row names, expand only the type that this file is compiled for. */
 #undef FLOATS
 #undef SIGNED
 #undef UNSIGNED

@@ -60,7 +60,7 @@ static __device__ __forceinline__ int64_t index_at(const void *indices, int64_t 
                         : ((const uint8_t *)indices)[i];
 }
 
-/* An index outside gives 0: a kernel has nobody to complain to. */
+/* An index out of range gives 0, because a kernel cannot report an error. */
 #define GATHER(bytes, T)                                                                           \
     KERNEL(gather_##bytes)(const gpu_gather g) {                                                   \
         GRID_EACH(i, (uint64_t)(g.outer * g.count * g.inner)) {                                    \

@@ -174,7 +174,7 @@ KERNEL(softmax)(const gpu_softmax s) {
         }
         lanes[threadIdx.x] = t;
         JOIN_LANES(TAKE_SUM)
-        /* A label that is no class: there is nobody to complain to, so the loss is no number. */
+        /* A label that is no class makes the loss NaN, because a kernel cannot report an error. */
         if (threadIdx.x == 0 && s.op >= 2)
             ((elem *)s.loss)[row] = s.op == 3 && (label < 0 || label >= s.n)
                                         ? store((work)__longlong_as_double(0x7ff8000000000000ll))

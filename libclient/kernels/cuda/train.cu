@@ -35,8 +35,7 @@ KERNEL(gemm)(const gpu_gemm g) {
 /* ---- Optimizers --------------------------------------------------------------------------------
  */
 
-/* What is remembered, and the numbers: of the type, or, for one of 16 bits, as it is computed in.
- */
+/* The optimizer's memory and its numbers: of the variable's type, or floats if that has 16 bits. */
 static __device__ __forceinline__ work kept(const gpu_apply &p, const void *x, uint64_t i) {
     return p.wide ? ((const work *)x)[i] : load(((const elem *)x)[i]);
 }

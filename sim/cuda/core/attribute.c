@@ -5,8 +5,8 @@
 #include "sim/cuda/core/device.h"
 #include "sim/cuda/core/driver.h"
 
-/* What an administrator can change meanwhile. */
-static CUresult changing(const struct device *device, CUdevice_attribute attribute, int *ret) {
+/* Attributes that an administrator can change while a program runs. */
+static CUresult changing(const struct cuda_device *device, CUdevice_attribute attribute, int *ret) {
     const struct box_gpu *gpu = &driver.box->file->gpu[device->part.gpu];
 
     switch ((int)attribute) {
@@ -20,13 +20,13 @@ static CUresult changing(const struct device *device, CUdevice_attribute attribu
         *ret = gpu->numa_node;
         return CUDA_SUCCESS;
     default:
-        /* A number that a later header may know; the driver of this box does not. */
+        /* A later header may define this attribute; the driver of this box does not know it. */
         return CUDA_ERROR_INVALID_VALUE;
     }
 }
 
 CUresult cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev) {
-    const struct device *device;
+    const struct cuda_device *device;
     const struct sim_model *m;
 
     ENTER(-1);

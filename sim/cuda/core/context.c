@@ -19,7 +19,7 @@ enum {
     STACK_MAX = 128,
 };
 
-/* A context and the life of it that the thread meant. */
+/* A context, and the id that it had when the thread pushed it: after its end the id differs. */
 struct stack_entry {
     struct context *context;
     uint64_t id;
@@ -33,7 +33,7 @@ static _Thread_local struct {
 
 static struct slab contexts = SLAB(struct context);
 static struct context *primaries[DRIVER_MAX_DEVICES];
-/* Flags of a primary context hold also while it is not alive. */
+/* A primary context keeps its flags while it is not alive. */
 static unsigned primary_flags[DRIVER_MAX_DEVICES];
 static uint64_t last_id;
 
@@ -51,7 +51,7 @@ CUresult context_check(struct context *context) {
     if (__builtin_expect(error, 0))
         return (CUresult)error;
     if (__builtin_expect(device_lost(context->device), 0)) {
-        /* It stays dead, also if the GPU comes back. */
+        /* It stays dead, even if the GPU comes back. */
         atomic_store(&context->error, CUDA_ERROR_DEVICE_UNAVAILABLE);
         return CUDA_ERROR_DEVICE_UNAVAILABLE;
     }
@@ -61,7 +61,7 @@ CUresult context_check(struct context *context) {
 CUresult context_current(struct context **ret) {
     const struct stack_entry *top;
 
-    /* The callback thread has no context, but the error there is another one. */
+    /* A callback has no context either, but gets an error of its own. */
     if (__builtin_expect(stack.forbidden, 0))
         return CUDA_ERROR_NOT_PERMITTED;
     if (stack.depth == 0)
@@ -78,11 +78,11 @@ void context_forbid(bool forbid) {
 }
 
 int context_gpu(void) {
-    const struct device *device;
+    const struct cuda_device *device;
 
     if (stack.depth == 0)
         return -1;
-    /* The memory of a destroyed context may be about to become another one. */
+    /* The context may be destroyed, and another be in the making in its memory. */
     device = __atomic_load_n(&stack.at[stack.depth - 1].context->device, __ATOMIC_RELAXED);
     return device ? (int)device->part.gpu : -1;
 }
@@ -114,16 +114,16 @@ static CUresult push(struct context *context) {
     return CUDA_SUCCESS;
 }
 
-static CUresult heap_take(struct heap *heap, uint64_t bytes) {
+static CUresult heap_take(struct memory_heap *heap, uint64_t bytes) {
     return managed_make_room(heap->device, bytes);
 }
 
-static void heap_give(struct heap *heap, uint64_t bytes) {
+static void heap_give(struct memory_heap *heap, uint64_t bytes) {
     device_give(heap->device, bytes);
 }
 
-/* The modes that nvidia-smi -c sets. */
-static CUresult admit(const struct device *device) {
+/* Whether the device's compute mode (nvidia-smi -c) allows one more context. */
+static CUresult admit(const struct cuda_device *device) {
     const struct box_file *file = driver.box->file;
     CUresult r = CUDA_SUCCESS;
 
@@ -145,9 +145,9 @@ static CUresult admit(const struct device *device) {
     return r;
 }
 
-/* Charge for a context and bring it to life. Wants the lock. */
+/* Charge for a context and bring it to life. Needs the lock. */
 static CUresult context_begin(struct context *context) {
-    struct device *device = context->device;
+    struct cuda_device *device = context->device;
 
     if (device_lost(device))
         return CUDA_ERROR_DEVICE_UNAVAILABLE;
@@ -183,11 +183,11 @@ static CUresult context_begin(struct context *context) {
 static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
 
 /*
- * Everything in it is freed once its work is done; the lock is released while waiting. From the
- * first moment on no call finds the context any more.
+ * Free everything in the context once its work is done, releasing the lock while waiting. From the
+ * start of this function on, no call finds the context.
  */
 static void context_end(struct context *context) {
-    stream_lock(); /* a thread that submits has seen it alive, and we see its work */
+    stream_lock(); /* a thread that saw it alive has submitted its work by now */
     atomic_store(&context->id, 0);
     stream_unlock();
     context->ending = true;
@@ -222,7 +222,7 @@ static bool flags_valid(unsigned flags) {
 }
 
 static CUresult create(CUcontext *ret, unsigned flags, CUdevice dev) {
-    struct device *device = device_get(dev);
+    struct cuda_device *device = device_get(dev);
     struct context *context;
     CUresult r;
 
@@ -386,7 +386,7 @@ CUresult cuCtxGetCurrent(CUcontext *pctx) {
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
-    struct device *device;
+    struct cuda_device *device;
     struct context *context;
 
     ENTER(device_get(dev) ? (int)device_get(dev)->part.gpu : -1);

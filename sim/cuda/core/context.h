@@ -25,7 +25,7 @@ struct print {
 
 struct context {
     struct slab_head head;
-    struct device *device;
+    struct cuda_device *device;
     bool primary;
     _Atomic uint64_t id; /* of this life; 0: not alive */
     _Atomic int error;   /* the CUresult that it answers from now on; 0: none */
@@ -37,7 +37,7 @@ struct context {
     size_t limits[CU_LIMIT_MAX];
     CUfunc_cache cache;
     CUsharedconfig shared;
-    struct heap heap;
+    struct memory_heap heap;
     struct range *first;    /* ranges outside the heap: host, managed, imported */
     struct stream *streams; /* see sim/cuda/stream/stream.h */
     struct stream *legacy, *hidden[2];
@@ -52,7 +52,7 @@ struct context {
 static inline CUcontext context_handle(struct context *context) {
     return (CUcontext)context;
 }
-/* The live context of a handle; NULL: it is none. No lock. */
+/* The live context of a handle; NULL: there is none. No lock. */
 struct context *context_get(CUcontext handle);
 
 /*
@@ -60,7 +60,7 @@ struct context *context_get(CUcontext handle);
  * No lock.
  */
 CUresult context_current(struct context **ret);
-/* Whether `context` can be worked with: as above. */
+/* Whether `context` is ready for work, as above. */
 CUresult context_check(struct context *context);
 /* Forbid CUDA calls from this thread while it runs a callback of the program, or allow them again.
  */
@@ -80,18 +80,18 @@ void context_fail(struct context *context, CUresult error);
 /* A point in all streams of the context: done when everything submitted so far is. Wants
  * stream_lock(). */
 CUresult context_mark(struct context *context, struct work **ret);
-/* Sleep until all work of a context is done, whatever state it is in. Without any lock. */
+/* Sleep until all work of a context is done, in whatever state the context is. Without any lock. */
 void context_drain(struct context *context);
 /* The same for two contexts (the second may be NULL): memory of theirs is to be freed. */
 void context_wait_users(struct context *context, struct context *owner);
 /* Whether all work of a context is done. Without any lock. */
 bool context_idle(struct context *context);
 
-/* Ranges outside the heap that end with the context. Want driver.lock. */
+/* Ranges outside the heap that end with the context. Need driver.lock. */
 void context_link(struct context *context, struct range *range);
 void context_unlink(struct context *context, struct range *range);
 
-/* For what other files have in a context: called, with the lock, when it ends. */
+/* Called with the lock when a context ends, so that other files can free what they have in it. */
 void event_context_end(struct context *context);
 void array_context_end(struct context *context);
 void host_context_end(struct context *context);

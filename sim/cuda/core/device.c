@@ -22,11 +22,11 @@
             return CUDA_ERROR_INVALID_DEVICE;                                                      \
     } while (0)
 
-bool device_lost(const struct device *device) {
+bool device_lost(const struct cuda_device *device) {
     return __atomic_load_n(&driver.box->file->gpu[device->part.gpu].lost, __ATOMIC_RELAXED);
 }
 
-CUresult device_take(const struct device *device, uint64_t bytes) {
+CUresult device_take(const struct cuda_device *device, uint64_t bytes) {
     int r = box_lock(driver.box);
 
     if (r < 0)
@@ -38,14 +38,14 @@ CUresult device_take(const struct device *device, uint64_t bytes) {
     return r == -ENODEV ? CUDA_ERROR_DEVICE_UNAVAILABLE : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-void device_give(const struct device *device, uint64_t bytes) {
+void device_give(const struct cuda_device *device, uint64_t bytes) {
     if (box_lock(driver.box) < 0)
         return;
     charge_give(driver.box, driver.slot, device->part, bytes);
     box_unlock(driver.box);
 }
 
-void device_count_context(const struct device *device, int delta) {
+void device_count_context(const struct cuda_device *device, int delta) {
     struct box_usage *usage;
 
     if (box_lock(driver.box) < 0)
@@ -63,16 +63,16 @@ void device_count_context(const struct device *device, int delta) {
     box_unlock(driver.box);
 }
 
-static bool is_mig(const struct device *device) {
+static bool is_mig(const struct cuda_device *device) {
     return device->part.part != 0;
 }
 
-unsigned device_nvlinks(const struct device *a, const struct device *b) {
+unsigned device_nvlinks(const struct cuda_device *a, const struct cuda_device *b) {
     return __atomic_load_n(&driver.box->file->gpu[a->part.gpu].nvlinks[b->part.gpu],
                            __ATOMIC_RELAXED);
 }
 
-bool device_can_access(const struct device *device, const struct device *peer) {
+bool device_can_access(const struct cuda_device *device, const struct cuda_device *peer) {
     unsigned brand = device->model->nvml_brand, other = peer->model->nvml_brand;
 
     if (device->part.gpu == peer->part.gpu || is_mig(device) || is_mig(peer))
@@ -82,7 +82,7 @@ bool device_can_access(const struct device *device, const struct device *peer) {
     return brand != BRAND_GEFORCE && other != BRAND_GEFORCE;
 }
 
-uint64_t device_persisting_l2(const struct device *device) {
+uint64_t device_persisting_l2(const struct cuda_device *device) {
     return device->model->cc_major >= 8 ? device->model->l2_bytes * 3 / 4 : 0;
 }
 
@@ -105,7 +105,7 @@ CUresult cuDeviceGet(CUdevice *device, int ordinal) {
 }
 
 CUresult cuDeviceGetName(char *name, int len, CUdevice dev) {
-    struct device *device;
+    struct cuda_device *device;
 
     ENTER_DEVICE(device, dev);
     if (!name || len < 1)
@@ -115,7 +115,7 @@ CUresult cuDeviceGetName(char *name, int len, CUdevice dev) {
 }
 
 CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice dev) {
-    struct device *device;
+    struct cuda_device *device;
 
     ENTER_DEVICE(device, dev);
     if (!uuid)
@@ -125,7 +125,7 @@ CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice dev) {
 }
 
 CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev) {
-    struct device *device;
+    struct cuda_device *device;
 
     ENTER_DEVICE(device, dev);
     if (!uuid)
@@ -135,14 +135,14 @@ CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev) {
 }
 
 CUresult cuDeviceGetLuid(char *luid, unsigned int *deviceNodeMask, CUdevice dev) {
-    struct device *device;
+    struct cuda_device *device;
 
     ENTER_DEVICE(device, dev);
     return luid && deviceNodeMask ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev) {
-    struct device *device;
+    struct cuda_device *device;
 
     ENTER_DEVICE(device, dev);
     if (!bytes)
@@ -152,7 +152,7 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev) {
 }
 
 CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice dev) {
-    struct device *device;
+    struct cuda_device *device;
 
     ENTER_DEVICE(device, dev);
     if (!bytes)
@@ -162,7 +162,7 @@ CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice dev) {
 }
 
 CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice dev) {
-    struct device *device;
+    struct cuda_device *device;
 
     ENTER_DEVICE(device, dev);
     if (!major || !minor)
@@ -173,7 +173,7 @@ CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice dev) {
 }
 
 CUresult cuDeviceGetProperties(CUdevprop *prop, CUdevice dev) {
-    struct device *device;
+    struct cuda_device *device;
 
     ENTER_DEVICE(device, dev);
     if (!prop)
@@ -193,14 +193,14 @@ CUresult cuDeviceGetProperties(CUdevprop *prop, CUdevice dev) {
     return CUDA_SUCCESS;
 }
 
-static struct pci_id pci_of(const struct device *device) {
+static struct pci_id pci_of(const struct cuda_device *device) {
     return (struct pci_id){ device->pci_domain, (uint8_t)device->pci_bus,
                             (uint8_t)device->pci_device, 0 };
 }
 
 CUresult cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev) {
     char text[PCI_ID_TEXT_SIZE];
-    struct device *device;
+    struct cuda_device *device;
     struct pci_id id;
 
     ENTER_DEVICE(device, dev);
@@ -231,7 +231,7 @@ CUresult cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId) {
 }
 
 CUresult cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevice peerDev) {
-    struct device *device, *peer;
+    struct cuda_device *device, *peer;
 
     ENTER_DEVICE(device, dev);
     peer = device_get(peerDev);
@@ -245,7 +245,7 @@ CUresult cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevice peerDe
 
 CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib, CUdevice srcDevice,
                                  CUdevice dstDevice) {
-    struct device *source, *target;
+    struct cuda_device *source, *target;
     bool access, nvlink;
 
     ENTER_DEVICE(source, srcDevice);
@@ -280,7 +280,7 @@ CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib, CUdev
 CUresult cuDeviceGetP2PAtomicCapabilities(unsigned int *capabilities,
                                           const CUatomicOperation *operations, unsigned int count,
                                           CUdevice srcDevice, CUdevice dstDevice) {
-    struct device *source, *target;
+    struct cuda_device *source, *target;
 
     ENTER_DEVICE(source, srcDevice);
     target = device_get(dstDevice);
@@ -296,7 +296,7 @@ CUresult cuDeviceGetP2PAtomicCapabilities(unsigned int *capabilities,
 CUresult cuDeviceGetHostAtomicCapabilities(unsigned int *capabilities,
                                            const CUatomicOperation *operations, unsigned int count,
                                            CUdevice dev) {
-    struct device *device;
+    struct cuda_device *device;
 
     ENTER_DEVICE(device, dev);
     if (!capabilities || !operations || !count)
@@ -307,7 +307,7 @@ CUresult cuDeviceGetHostAtomicCapabilities(unsigned int *capabilities,
 }
 
 CUresult cuDeviceGetExecAffinitySupport(int *pi, CUexecAffinityType type, CUdevice dev) {
-    struct device *device;
+    struct cuda_device *device;
 
     ENTER_DEVICE(device, dev);
     if (!pi || type != CU_EXEC_AFFINITY_TYPE_SM_COUNT)
@@ -336,7 +336,7 @@ static unsigned format_bytes(CUarray_format format) {
 
 CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t *maxWidthInElements, CUarray_format format,
                                             unsigned numChannels, CUdevice dev) {
-    struct device *device;
+    struct cuda_device *device;
     unsigned bytes = format_bytes(format) * numChannels;
 
     ENTER_DEVICE(device, dev);

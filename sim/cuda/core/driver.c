@@ -91,12 +91,12 @@ static CUuuid uuid_bytes(const char *text) {
     return uuid;
 }
 
-/* Everything about a device that does not change while the process lives. Wants the box's lock. */
-static void device_fill(struct device *device, int ordinal, unsigned gpu, int gi, int ci) {
+/* Everything about a device that does not change while the process lives. Needs the box's lock. */
+static void device_fill(struct cuda_device *device, int ordinal, unsigned gpu, int gi, int ci) {
     const struct box_gpu *file = &driver.box->file->gpu[gpu];
     const struct sim_model *model = box_model(driver.box, gpu);
 
-    *device = (struct device){
+    *device = (struct cuda_device){
         .ordinal = ordinal,
         .part = { gpu, 0 },
         .gi_id = UINT32_MAX,
@@ -126,7 +126,7 @@ static void device_fill(struct device *device, int ordinal, unsigned gpu, int gi
     device->total_bytes = box_capacity(driver.box, device->part);
 }
 
-/* Which devices this process sees, by device nodes and environment. Wants the box's lock. */
+/* Which devices this process sees, by device nodes and environment. Needs the box's lock. */
 static CUresult find_devices(void) {
     struct visible_gpu gpus[BOX_MAX_GPUS];
     struct visible_mig migs[BOX_MAX_GPUS * BOX_MAX_GI * BOX_MAX_CI];
@@ -177,7 +177,7 @@ static CUresult find_devices(void) {
     driver.n_devices = 0;
     for (size_t i = 0; i < list->n_devices && i < DRIVER_MAX_DEVICES; i++) {
         const struct visible_device *seen = &list->devices[i];
-        struct device *device = &driver.devices[driver.n_devices];
+        struct cuda_device *device = &driver.devices[driver.n_devices];
 
         if (seen->mig == VISIBLE_WHOLE)
             device_fill(device, driver.n_devices, gpu_at[seen->gpu], -1, -1);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Driver: what libcuda.so.1 is in one process: the box it opened, the devices it shows, one lock.
+ * Driver: the state of libcuda.so.1 in one process: the box it opened, the devices it shows, one
+ * lock.
  *
  * There is one `driver`. Before cuInit() only its state may be read. After cuInit() its fields are
  * constant unless marked otherwise. `driver.lock` guards contexts, allocations and every other
@@ -28,7 +29,7 @@ enum {
 };
 
 /* What a program sees as device `ordinal`: a GPU, or one instance of a GPU in MIG mode. */
-struct device {
+struct cuda_device {
     int ordinal;
     struct box_part part;  /* the part of the box that its memory is */
     uint32_t gi_id, ci_id; /* UINT32_MAX: the whole GPU */
@@ -50,11 +51,11 @@ struct driver {
     uint32_t slot;             /* of this process in the box */
     struct executor *executor; /* executes the work of all streams */
     int n_devices;
-    struct device devices[DRIVER_MAX_DEVICES];
+    struct cuda_device devices[DRIVER_MAX_DEVICES];
 };
 extern struct driver driver;
 
-/* The CUDA version that this driver claims, also before cuInit(). */
+/* The CUDA version that this driver claims, even before cuInit(). */
 int driver_cuda_version(void);
 
 static inline void driver_lock(void) {
@@ -97,7 +98,7 @@ static inline CUresult driver_enter(const char *call, int gpu) {
     } while (0)
 
 /* The device with that ordinal, or NULL. */
-static inline struct device *device_get(CUdevice ordinal) {
+static inline struct cuda_device *device_get(CUdevice ordinal) {
     return ordinal >= 0 && ordinal < driver.n_devices ? &driver.devices[ordinal] : NULL;
 }
 

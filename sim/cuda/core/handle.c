@@ -90,7 +90,7 @@ bool handle_name(int fd, const char *kind, uint64_t *ret_number) {
            !strcmp(found, kind) && box_id == driver.box->file->box_id;
 }
 
-/* Its bytes, and its charge, go back. */
+/* Give back its bytes and its charge. */
 static void handle_end(struct handle *handle) {
     if (handle->fd >= 0)
         close(handle->fd);
@@ -123,7 +123,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *ret, size_t size,
     if (!handle)
         return CUDA_ERROR_OUT_OF_MEMORY;
     handle->prop = *prop;
-    handle->prop.allocFlags.compressionType = 0; /* asked for, not given: as the text allows */
+    handle->prop.allocFlags.compressionType = 0; /* declined, as cuda.h allows */
     handle->bytes = size;
     handle->refs = 1;
     handle->fd = -1;
@@ -143,7 +143,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *ret, size_t size,
     if (exportable) {
         CUresult r = CUDA_SUCCESS;
 
-        /* Its number must be known before the file gets its name. */
+        /* The name of the file contains the number, so that comes first. */
         if (handle->device)
             r = segment_new(handle->device, size, &handle->segment);
         if (r == CUDA_SUCCESS)
@@ -231,7 +231,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *ret, void 
                                         CUmemAllocationHandleType shHandleType) {
     int fd = (int)(intptr_t)osHandle;
     struct handle *handle;
-    struct device *device = NULL;
+    struct cuda_device *device = NULL;
     uint64_t number, bytes = 0;
     struct stat st;
 

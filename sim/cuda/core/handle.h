@@ -4,7 +4,7 @@
  * Handle: memory without an address, cuMemCreate(). It lives while the program holds the handle or
  * has it mapped. An exportable one has a file of its own, which is what other processes get.
  *
- * Functions want driver.lock.
+ * Functions need driver.lock.
  */
 #include <stdint.h>
 
@@ -12,7 +12,7 @@
 
 struct handle {
     struct slab_head head;
-    struct device *device; /* NULL: host memory */
+    struct cuda_device *device; /* NULL: host memory */
     CUmemAllocationProp prop;
     uint64_t bytes;
     unsigned refs;   /* cuMemCreate(), retained, imported: what cuMemRelease() undoes */
@@ -25,13 +25,13 @@ struct handle {
 
 /* The handle with that value, if the program may still name it; NULL: it may not. */
 struct handle *handle_get(CUmemGenericAllocationHandle value);
-/* One mapping more or less. */
+/* Count one mapping more, or one less. */
 void handle_map(struct handle *handle);
 void handle_unmap(struct handle *handle);
-/* Name it once more: cuMemRetainAllocationHandle(). */
+/* Take one more reference: cuMemRetainAllocationHandle(). */
 CUmemGenericAllocationHandle handle_retain(struct handle *handle);
 
-/* The file descriptor of a handle or pool that came as `fd`: its kind, box and number. */
+/* Whether `fd` is the file of a handle or pool (`kind`) of this box; its number. */
 bool handle_name(int fd, const char *kind, uint64_t *ret_number);
-/* A new file for `kind`, named so that handle_name() knows it again; -1: no. */
+/* A new file for `kind`, named so that handle_name() recognises it; -1: none could be made. */
 int handle_file(const char *kind, uint64_t number, uint64_t bytes);

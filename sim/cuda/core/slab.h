@@ -5,7 +5,7 @@
  * never unmapped, so any value that a program passes as a handle can be checked without touching
  * foreign memory, and a late reader finds a dead object instead of a fault.
  *
- * slab_new() and slab_free() want driver.lock; slab_live() is for any thread, without it.
+ * slab_new() and slab_free() need driver.lock; slab_live() is for any thread, without it.
  */
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -41,5 +41,5 @@ static inline void slab_publish(void *object) {
 void slab_free(struct slab *slab, void *object);
 /* Whether `object` is a live object of this slab. */
 bool slab_live(struct slab *slab, const void *object);
-/* The live object after `object` (NULL: the first); NULL: no more. Wants the lock. */
+/* The live object after `object` (NULL: the first); NULL: no more. Needs the lock. */
 void *slab_next(struct slab *slab, const void *object);

@@ -31,7 +31,7 @@ static void leave(struct stream *stream) {
     stream->captured = NULL;
 }
 
-/* All its streams execute work again. The graph is the caller's. */
+/* End a capture: its streams execute work again. The graph passes to the caller. */
 static void capture_end(struct capture *capture) {
     for (struct stream *stream = stream_next(NULL); stream; stream = stream_next(stream))
         if (stream->capture == capture)
@@ -156,7 +156,7 @@ static CUresult add_captured(struct stream *stream, struct graph_node *const *no
 
         if (has_captured(stream, node))
             continue;
-        /* Make room first: set_captured() copies, and here source and target are one. */
+        /* Make room first: set_captured() copies, and here source and target are the same array. */
         if (now == stream->n_captured_allocated) {
             struct graph_node **larger = reallocarray(stream->captured, MAX(2 * now, (size_t)4),
                                                       sizeof(struct graph_node *));
@@ -203,7 +203,7 @@ CUresult capture_task(struct stream *stream, struct submit_task *task) {
     return r;
 }
 
-CUresult capture_alloc(struct stream *stream, struct device *device, uint64_t bytes,
+CUresult capture_alloc(struct stream *stream, struct cuda_device *device, uint64_t bytes,
                        CUdeviceptr *ret) {
     struct graph_content content = { .type = CU_GRAPH_NODE_TYPE_MEM_ALLOC };
     CUresult r;
@@ -354,7 +354,9 @@ PTSZ(cuStreamBeginCaptureToGraph,
       CUstreamCaptureMode mode),
      stream_own(s), graph, before, edges, n, mode)
 
-/* Whether every node that nothing comes after is one that the origin comes after. */
+/*
+ * Whether the origin stream comes after all leaves of the graph: every stream has joined it again.
+ */
 static bool is_joined(const struct capture *capture) {
     struct graph_node *node;
 

@@ -17,7 +17,7 @@ void exec_forget_last(struct exec *exec) {
     exec->n_last = 0;
 }
 
-static void steps_done(struct step *steps, size_t n) {
+static void steps_done(struct exec_step *steps, size_t n) {
     for (size_t i = 0; i < n; i++) {
         graph_content_done(&steps[i].content);
         free(steps[i].before);
@@ -39,11 +39,11 @@ static void exec_free(struct exec *exec) {
 /* Add a step after those in `before`. */
 static CUresult add_step(struct exec *exec, const struct graph_node *source, const size_t *before,
                          size_t n_before, size_t *ret) {
-    struct step *step;
+    struct exec_step *step;
 
     if (exec->n_steps == exec->n_allocated) {
         const size_t wanted = MAX(2 * exec->n_allocated, (size_t)16);
-        struct step *larger = reallocarray(exec->steps, wanted, sizeof(*larger));
+        struct exec_step *larger = reallocarray(exec->steps, wanted, sizeof(*larger));
 
         if (!larger)
             return CUDA_ERROR_OUT_OF_MEMORY;
@@ -51,7 +51,7 @@ static CUresult add_step(struct exec *exec, const struct graph_node *source, con
         exec->n_allocated = wanted;
     }
     step = &exec->steps[exec->n_steps];
-    *step = (struct step){ .source = source, .follows = NO_STEP, .is_leaf = true };
+    *step = (struct exec_step){ .source = source, .follows = NO_STEP, .is_leaf = true };
     step->before = calloc(MAX(n_before, (size_t)1), sizeof(size_t));
     if (!step->before)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -76,9 +76,9 @@ static CUresult add_step(struct exec *exec, const struct graph_node *source, con
     return CUDA_SUCCESS;
 }
 
-/* Which of those before it a step follows in a lane: `wanted` if that is possible. */
+/* Choose the predecessor whose lane a step continues: `wanted` if that is possible. */
 static void choose_lane(struct exec *exec, size_t at, size_t wanted, bool only_wanted) {
-    struct step *step = &exec->steps[at];
+    struct exec_step *step = &exec->steps[at];
 
     for (size_t i = 0; i < step->n_before && step->follows == NO_STEP; i++)
         if (!exec->steps[step->before[i]].followed &&
@@ -88,7 +88,7 @@ static void choose_lane(struct exec *exec, size_t at, size_t wanted, bool only_w
         exec->steps[step->follows].followed = true;
 }
 
-/* Nodes so that each comes after those it depends on, else as they were added. */
+/* Sort nodes so that each comes after those it depends on, and otherwise as they were added. */
 static CUresult sort(const struct graph *graph, struct graph_node ***ret) {
     struct graph_node **sorted = calloc(MAX(graph->n_nodes, (size_t)1), sizeof(*sorted));
     size_t n = 0, n_before;
@@ -165,7 +165,7 @@ static CUresult flatten(struct exec *exec, const struct graph *graph, const size
     return CUDA_SUCCESS;
 }
 
-/* Number the lanes: the one that goes on with the stream first. */
+/* Number the lanes; number 0 is the lane that the stream of the launch continues. */
 static CUresult make_lanes(struct exec *exec) {
     size_t first = NO_STEP, n = 1;
 
@@ -176,7 +176,7 @@ static CUresult make_lanes(struct exec *exec) {
         if (exec->steps[i].follows == NO_STEP)
             first = i;
     for (size_t i = 0; i < exec->n_steps; i++) {
-        struct step *step = &exec->steps[i];
+        struct exec_step *step = &exec->steps[i];
 
         step->lane = step->follows != NO_STEP ? exec->steps[step->follows].lane
                      : i == first             ? 0
@@ -192,16 +192,16 @@ static CUresult make_lanes(struct exec *exec) {
     return CUDA_SUCCESS;
 }
 
-/* The largest amount of memory that the steps hold at once, of what they free again. */
+/* A room on each device, as large as the most that the steps hold at once and free again. */
 static CUresult make_rooms(struct exec *exec) {
     uint64_t now[DRIVER_MAX_DEVICES] = { 0 }, most[DRIVER_MAX_DEVICES] = { 0 };
-    const char freed = 0, both = 0; /* marks */
+    const char freed = 0, both = 0; /* marks, by their addresses */
 
     for (size_t i = 0; i < exec->n_steps; i++)
         if (exec->steps[i].content.type == CU_GRAPH_NODE_TYPE_MEM_FREE)
             graph_memory_set_mark(exec->steps[i].content.memory, &freed);
     for (size_t i = 0; i < exec->n_steps; i++) {
-        struct step *step = &exec->steps[i];
+        struct exec_step *step = &exec->steps[i];
         const unsigned at =
             step->content.memory ? (unsigned)graph_memory_device(step->content.memory)->ordinal : 0;
 
@@ -218,7 +218,7 @@ static CUresult make_rooms(struct exec *exec) {
             now[at] -= graph_memory_room_bytes(step->content.memory);
         }
     }
-    for (size_t i = 0; i < exec->n_steps; i++) /* the marks are gone when we return */
+    for (size_t i = 0; i < exec->n_steps; i++) /* marks point to this stack frame */
         if (exec->steps[i].content.memory)
             graph_memory_set_mark(exec->steps[i].content.memory, NULL);
     exec->memory_lane.number = stream_lane_new();
@@ -345,7 +345,7 @@ CUresult cuGraphExecDestroy(CUgraphExec hGraphExec) {
     }
 }
 
-static struct step *find_step(CUgraphExec handle, CUgraphNode node) {
+static struct exec_step *find_step(CUgraphExec handle, CUgraphNode node) {
     struct exec *exec = exec_get(handle);
 
     for (size_t i = 0; exec && node && i < exec->n_steps; i++)
@@ -355,7 +355,7 @@ static struct step *find_step(CUgraphExec handle, CUgraphNode node) {
 }
 
 CUresult graph_exec_set(CUgraphExec handle, CUgraphNode node, const struct graph_content *content) {
-    struct step *step;
+    struct exec_step *step;
 
     DRIVER_LOCKED();
     STREAM_LOCKED();
@@ -368,7 +368,7 @@ CUresult graph_exec_set(CUgraphExec handle, CUgraphNode node, const struct graph
 }
 
 CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int isEnabled) {
-    struct step *step;
+    struct exec_step *step;
 
     ENTER(-1);
     DRIVER_LOCKED();
@@ -383,7 +383,7 @@ CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsign
 }
 
 CUresult cuGraphNodeGetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int *isEnabled) {
-    const struct step *step;
+    const struct exec_step *step;
 
     ENTER(-1);
     DRIVER_LOCKED();
@@ -445,7 +445,7 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
     for (size_t i = 0; i < exec->n_steps && r == CUDA_SUCCESS; i++) {
         struct graph_content old = exec->steps[i].content;
 
-        /* Nodes of the graph that it was made from still name its steps. */
+        /* Exchange only the contents: nodes of the original graph still refer to these steps. */
         exec->steps[i].content = fresh.steps[i].content;
         fresh.steps[i].content = old;
     }

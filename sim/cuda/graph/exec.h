@@ -6,8 +6,8 @@
  *
  * Modelled time of a launch is that of the same work submitted to streams. Steps that follow each
  * other, as in a stream, form a lane, with the latency of a launch between them; all other
- * dependencies are like events and have none. The first lane goes on where the stream is that it
- * is launched into, and the stream goes on where that lane ends.
+ * dependencies are like events and have none. The first lane starts where the stream of the launch
+ * stands, and the stream continues where that lane ends.
  *
  * Made and changed in sim/cuda/graph/exec.c, launched in sim/cuda/graph/graph_launch.c. Guarded
  * like graphs.
@@ -19,12 +19,12 @@
 
 #define NO_STEP SIZE_MAX
 
-struct step {
+struct exec_step {
     const struct graph_node *source; /* only to compare; NULL: the end of a child graph */
     struct graph_content content;
     size_t *before;
     size_t n_before;
-    size_t follows; /* of these; NO_STEP: it begins a lane */
+    size_t follows; /* the one of these whose lane it continues; NO_STEP: it begins a lane */
     bool followed;  /* some step follows it */
     bool is_leaf;   /* nothing comes after it */
     bool in_origin;
@@ -37,14 +37,14 @@ struct step {
 struct exec {
     struct slab_head head;
     unsigned long long flags;
-    struct step *steps;
+    struct exec_step *steps;
     size_t n_steps, n_allocated;
     struct stream_lane *lanes; /* of lane 0 only the place is used */
     size_t n_lanes;
     struct work **last; /* leaves of the last launch: one launch at a time */
     size_t n_last;
     bool has_memory;
-    struct graph_room **rooms; /* what it allocates and frees again, for each device */
+    struct graph_room **rooms; /* memory that it allocates and frees again, for each device */
     size_t n_rooms;
     struct stream_lane memory_lane; /* where launches give them back */
 };

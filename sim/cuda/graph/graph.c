@@ -241,7 +241,7 @@ CUresult cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph) {
     STREAM_LOCKED();
     if (!graph_get(originalGraph))
         return CUDA_ERROR_INVALID_VALUE;
-    /* The memory of a graph has one address: two graphs could not both have it. */
+    /* Memory of a graph has a fixed address, which two graphs cannot share. */
     struct graph_node *node;
     list_foreach (node, &graph_get(originalGraph)->nodes, in_graph) {
         if (node->content.memory)
@@ -304,12 +304,13 @@ CUresult cuGraphDestroyNode(CUgraphNode hNode) {
 }
 
 /* Return a list: its length, or as many items as fit, and the rest as NULL. */
-struct answer {
+struct graph_answer {
     CUgraphNode *at, *from; /* `from`: the other end, of edges */
     size_t room, n;
 };
 
-static void answer_add(struct answer *answer, struct graph_node *from, struct graph_node *node) {
+static void answer_add(struct graph_answer *answer, struct graph_node *from,
+                       struct graph_node *node) {
     if (answer->at && answer->n < answer->room) {
         answer->at[answer->n] = (CUgraphNode)node;
         if (answer->from)
@@ -318,7 +319,7 @@ static void answer_add(struct answer *answer, struct graph_node *from, struct gr
     answer->n++;
 }
 
-static CUresult answer_end(struct answer *answer, CUgraphEdgeData *edges, size_t *n) {
+static CUresult answer_end(struct graph_answer *answer, CUgraphEdgeData *edges, size_t *n) {
     if (!answer->at) {
         *n = answer->n;
         return CUDA_SUCCESS;
@@ -335,7 +336,7 @@ static CUresult answer_end(struct answer *answer, CUgraphEdgeData *edges, size_t
 }
 
 CUresult cuGraphGetNodes(CUgraph hGraph, CUgraphNode *found, size_t *numNodes) {
-    struct answer answer = { .at = found, .room = numNodes ? *numNodes : 0 };
+    struct graph_answer answer = { .at = found, .room = numNodes ? *numNodes : 0 };
     struct graph_node *node;
 
     ENTER(-1);
@@ -348,7 +349,7 @@ CUresult cuGraphGetNodes(CUgraph hGraph, CUgraphNode *found, size_t *numNodes) {
 }
 
 CUresult cuGraphGetRootNodes(CUgraph hGraph, CUgraphNode *rootNodes, size_t *numRootNodes) {
-    struct answer answer = { .at = rootNodes, .room = numRootNodes ? *numRootNodes : 0 };
+    struct graph_answer answer = { .at = rootNodes, .room = numRootNodes ? *numRootNodes : 0 };
     struct graph_node *node;
 
     ENTER(-1);
@@ -364,7 +365,7 @@ CUresult cuGraphGetRootNodes(CUgraph hGraph, CUgraphNode *rootNodes, size_t *num
 
 CUresult cuGraphGetEdges_v2(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to,
                             CUgraphEdgeData *edgeData, size_t *numEdges) {
-    struct answer answer = { .at = to, .from = from, .room = numEdges ? *numEdges : 0 };
+    struct graph_answer answer = { .at = to, .from = from, .room = numEdges ? *numEdges : 0 };
     struct graph_node *node;
 
     ENTER(-1);
@@ -384,7 +385,8 @@ CUresult cuGraphGetEdges(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to, siz
 
 CUresult cuGraphNodeGetDependencies_v2(CUgraphNode hNode, CUgraphNode *dependencies,
                                        CUgraphEdgeData *edgeData, size_t *numDependencies) {
-    struct answer answer = { .at = dependencies, .room = numDependencies ? *numDependencies : 0 };
+    struct graph_answer answer = { .at = dependencies,
+                                   .room = numDependencies ? *numDependencies : 0 };
     const struct graph_node *node;
 
     ENTER(-1);
@@ -404,8 +406,8 @@ CUresult cuGraphNodeGetDependencies(CUgraphNode hNode, CUgraphNode *dependencies
 
 CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode hNode, CUgraphNode *dependentNodes,
                                          CUgraphEdgeData *edgeData, size_t *numDependentNodes) {
-    struct answer answer = { .at = dependentNodes,
-                             .room = numDependentNodes ? *numDependentNodes : 0 };
+    struct graph_answer answer = { .at = dependentNodes,
+                                   .room = numDependentNodes ? *numDependentNodes : 0 };
     struct graph_node *node, *other;
 
     ENTER(-1);

@@ -33,7 +33,7 @@ static CUresult check_launch(const struct exec *exec) {
 }
 
 /* What a step does to memory, as a task; `*ret` is NULL for steps without any. */
-static CUresult memory_task(const struct step *step, const struct stream *stream,
+static CUresult memory_task(const struct exec_step *step, const struct stream *stream,
                             struct submit_task **ret) {
     struct graph_memory *memory = step->content.memory;
     struct stream_order order;
@@ -57,7 +57,7 @@ static void task_unrefp(struct submit_task **task) {
     submit_task_unref(*task);
 }
 
-static CUresult launch_step(struct exec *exec, struct step *step, const struct stream *stream,
+static CUresult launch_step(struct exec *exec, struct exec_step *step, const struct stream *stream,
                             const struct submit_list *first, struct work *const *works,
                             struct work **ret) {
     cleanup(submit_list_done) struct submit_list after = { 0 };
@@ -134,7 +134,7 @@ static CUresult stay_begin(struct exec *exec, const struct stream *stream, struc
         stay->n += r == CUDA_SUCCESS;
     }
     for (size_t i = 0; i < exec->n_steps && r == CUDA_SUCCESS; i++) {
-        struct step *step = &exec->steps[i];
+        struct exec_step *step = &exec->steps[i];
 
         /* Memory that an earlier launch left allocated is freed and allocated anew: one charge is
          * enough. */
@@ -173,7 +173,7 @@ static CUresult stay_submit(struct exec *exec, const struct stream *stream, stru
     return r;
 }
 
-/* Wants both locks. */
+/* Needs both locks. */
 static CUresult launch(struct exec *exec, struct stream *stream) {
     cleanup(submit_list_done) struct submit_list first = { 0 };
     cleanup(freep) struct work **works = calloc(exec->n_steps + 1, sizeof(*works));
@@ -233,7 +233,7 @@ static CUresult launch_captured(struct exec *exec, struct stream *stream) {
     CUresult r = nodes && before ? graph_new(&content.child) : CUDA_ERROR_OUT_OF_MEMORY;
 
     for (size_t i = 0; i < exec->n_steps && r == CUDA_SUCCESS; i++) {
-        const struct step *step = &exec->steps[i];
+        const struct exec_step *step = &exec->steps[i];
         struct graph_content copy;
 
         for (size_t k = 0; k < step->n_before; k++)

@@ -23,7 +23,7 @@
 
 struct graph_memory {
     unsigned refs;
-    struct device *device;
+    struct cuda_device *device;
     CUdeviceptr base;
     uint64_t bytes, id;
     bool out;      /* in the order of submissions: allocated by a launch and not freed since */
@@ -34,7 +34,7 @@ struct graph_memory {
 
 struct graph_room {
     struct list in_rooms;
-    struct device *device;
+    struct cuda_device *device;
     uint64_t bytes;
     bool mapped; /* was launched, and not trimmed since */
     unsigned n_pending;
@@ -42,7 +42,7 @@ struct graph_room {
 
 struct graph_room_share {
     struct list in_shares;
-    const struct device *device;
+    const struct cuda_device *device;
     uint32_t stream;
     uint64_t bytes;
     unsigned n_pending;
@@ -54,16 +54,16 @@ static struct list rooms = LIST_INIT(rooms);
 static struct list shares = LIST_INIT(shares);
 
 /* Addresses cost nothing. */
-static CUresult no_take(struct heap *heap, uint64_t bytes) {
+static CUresult no_take(struct memory_heap *heap, uint64_t bytes) {
     (void)heap, (void)bytes;
     return CUDA_SUCCESS;
 }
 
-static void no_give(struct heap *heap, uint64_t bytes) {
+static void no_give(struct memory_heap *heap, uint64_t bytes) {
     (void)heap, (void)bytes;
 }
 
-static struct pool *pool_of(struct device *device) {
+static struct pool *pool_of(struct cuda_device *device) {
     struct pool **pool = &of_device[device->ordinal];
 
     if (!*pool) {
@@ -78,7 +78,7 @@ static struct pool *pool_of(struct device *device) {
     return *pool;
 }
 
-/* What the pool has that some graph is mapped to, or that is allocated. */
+/* Bytes of the pool that some graph has mapped, or that are allocated. */
 static uint64_t used(const struct pool *pool) {
     uint64_t bytes = pool->held_bytes;
     const struct graph_room *room;
@@ -96,7 +96,7 @@ static CUresult charge(struct pool *pool, uint64_t bytes) {
     return CUDA_SUCCESS;
 }
 
-CUresult graph_memory_new(struct device *device, uint64_t bytes, struct graph_memory **ret) {
+CUresult graph_memory_new(struct cuda_device *device, uint64_t bytes, struct graph_memory **ret) {
     struct graph_memory *memory = calloc(1, sizeof(*memory));
     struct pool *pool = pool_of(device);
     struct allocation found;
@@ -161,7 +161,7 @@ uint64_t graph_memory_room_bytes(const struct graph_memory *memory) {
                     memory->bytes < ADDRESS_SPACE_GRANULE ? HEAP_UNIT : ADDRESS_SPACE_GRANULE);
 }
 
-struct device *graph_memory_device(const struct graph_memory *memory) {
+struct cuda_device *graph_memory_device(const struct graph_memory *memory) {
     return memory->device;
 }
 
@@ -217,13 +217,13 @@ static void set_live(struct graph_memory *memory, bool live) {
 }
 
 /* What a step of a launch does to memory, when the stream gets there. */
-struct change {
+struct memory_change {
     struct graph_memory *memory; /* referenced */
     enum graph_change what;
 };
 
 static uint64_t change_run(void *argument) {
-    struct change *change = argument;
+    struct memory_change *change = argument;
 
     DRIVER_LOCKED();
     set_live(change->memory, change->what == GRAPH_MEMORY_BEGINS);
@@ -235,11 +235,11 @@ static uint64_t change_run(void *argument) {
 
 CUresult graph_memory_change(struct graph_memory *memory, enum graph_change what,
                              struct stream_order *ret) {
-    struct change *change = malloc(sizeof(*change));
+    struct memory_change *change = malloc(sizeof(*change));
 
     if (!change)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    *change = (struct change){ graph_memory_ref(memory), what };
+    *change = (struct memory_change){ graph_memory_ref(memory), what };
     *ret = (struct stream_order){
         .type = what == GRAPH_MEMORY_BEGINS ? CU_GRAPH_NODE_TYPE_MEM_ALLOC
                                             : CU_GRAPH_NODE_TYPE_MEM_FREE,
@@ -252,7 +252,7 @@ CUresult graph_memory_change(struct graph_memory *memory, enum graph_change what
 }
 
 void graph_memory_change_undo(struct stream_order *order) {
-    struct change *change = order->argument;
+    struct memory_change *change = order->argument;
 
     graph_memory_unref(change->memory);
     free(change);
@@ -282,12 +282,12 @@ CUresult graph_memory_free_async(struct graph_memory *memory, CUstream handle) {
         return CUDA_ERROR_INVALID_VALUE;
     TRY(graph_memory_change(memory, GRAPH_MEMORY_FREED, &order));
     graph_memory_take_back(memory);
-    /* Submitting may have to wait for work that wants the lock. */
+    /* Submitting may have to wait for work that needs the lock. */
     driver_unlock();
     r = stream_submit(handle, &order, NULL);
     driver_lock();
     if (r != CUDA_SUCCESS) {
-        struct change *change = order.argument;
+        struct memory_change *change = order.argument;
 
         if (!change->memory->out) {
             change->memory->out = true;
@@ -298,7 +298,7 @@ CUresult graph_memory_free_async(struct graph_memory *memory, CUstream handle) {
     return r;
 }
 
-CUresult graph_room_new(struct device *device, uint64_t bytes, struct graph_room **ret) {
+CUresult graph_room_new(struct cuda_device *device, uint64_t bytes, struct graph_room **ret) {
     struct graph_room *room = calloc(1, sizeof(*room));
 
     if (!room || !pool_of(device)) {

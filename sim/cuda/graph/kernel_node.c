@@ -9,7 +9,7 @@
 #include "sim/cuda/graph/graph.h"
 #include "sim/cuda/module/launch.h"
 
-/* The launch of a node; NULL: it is no kernel of ours. Wants the lock. */
+/* The launch of a node; NULL: it is no kernel of ours. Needs the lock. */
 static const struct launch *node_launch(CUgraphNode node) {
     const struct stream_order *order = graph_node_order(node, CU_GRAPH_NODE_TYPE_KERNEL);
 
@@ -29,7 +29,7 @@ static CUresult function_of(const CUDA_KERNEL_NODE_PARAMS *params, struct functi
     return library_kernel_function(params->kern, context, ret);
 }
 
-/* What a node that launches so consists of. `attributes` (may be NULL) come from the old one. */
+/* The content of a node that launches so. `attributes` (may be NULL) come from its old content. */
 static CUresult content_of(const CUDA_KERNEL_NODE_PARAMS *params,
                            const struct launch_shape *attributes, struct graph_content *ret) {
     struct launch_shape shape = { 0 };
@@ -137,7 +137,7 @@ CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode h
 static CUDA_KERNEL_NODE_PARAMS newer(const CUDA_KERNEL_NODE_PARAMS_v1 *old) {
     CUDA_KERNEL_NODE_PARAMS params = { 0 };
 
-    memcpy(&params, old, sizeof(*old)); /* the same members first */
+    memcpy(&params, old, sizeof(*old)); /* the new struct begins with the members of the old */
     return params;
 }
 
@@ -209,7 +209,7 @@ CUresult cuGraphKernelNodeGetAttribute(CUgraphNode hNode, CUkernelNodeAttrID att
     }
 }
 
-/* The node launches the same with other attributes. */
+/* Let the node launch the same kernel with other attributes. */
 static CUresult set_shape(CUgraphNode hNode, const struct launch_shape *shape) {
     struct graph_content content;
     CUDA_KERNEL_NODE_PARAMS params;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Node: the kinds of nodes a graph can have, but for kernels: what each is made of, and its
- * parameters for calls that read or change them.
+ * Node: the kinds of nodes a graph can have, except kernels: how each is made, and its parameters
+ * for calls that read or change them.
  */
 #include <string.h>
 
@@ -20,7 +20,7 @@ static CUresult context_of(CUcontext handle, struct context **ret) {
 }
 
 /* Hand `content` over to a node that is new, in a graph, or in an executable graph. */
-struct place {
+struct node_target {
     CUgraphNode *ret; /* new: where its handle goes */
     CUgraph graph;
     const CUgraphNode *before;
@@ -29,7 +29,7 @@ struct place {
     CUgraphNode node;
 };
 
-static CUresult put(const struct place *place, struct graph_content *content) {
+static CUresult put(const struct node_target *place, struct graph_content *content) {
     CUresult r = place->graph
                      ? graph_add(place->graph, place->before, place->n_before, content, place->ret)
                  : place->exec ? graph_exec_set(place->exec, place->node, content)
@@ -43,7 +43,7 @@ static CUresult put(const struct place *place, struct graph_content *content) {
     return r;
 }
 
-static CUresult put_order(const struct place *place, struct context *context,
+static CUresult put_order(const struct node_target *place, struct context *context,
                           const struct stream_order *order) {
     struct graph_content content;
     CUresult r = graph_content_of_order(context, order, &content);
@@ -57,16 +57,16 @@ static CUresult put_order(const struct place *place, struct context *context,
 }
 
 #define ADD(graph_, before_, n_)                                                                   \
-    &(struct place) {                                                                              \
+    &(struct node_target) {                                                                        \
         .ret = phGraphNode, .graph = graph_, .before = before_, .n_before = n_                     \
     }
 #define SET(exec_, node_)                                                                          \
-    &(struct place) {                                                                              \
+    &(struct node_target) {                                                                        \
         .exec = exec_, .node = node_                                                               \
     }
 
 /* Whether a new node has somewhere to go: what graph_add() would say, before anything is made. */
-static CUresult check_place(const struct place *place) {
+static CUresult check_place(const struct node_target *place) {
     return place->graph || place->node ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -77,7 +77,7 @@ static struct context *node_context(CUgraphNode handle) {
     return node && node->content.task ? node->content.task->context : NULL;
 }
 
-static CUresult put_memcpy(const struct place *place, const CUDA_MEMCPY3D *params,
+static CUresult put_memcpy(const struct node_target *place, const CUDA_MEMCPY3D *params,
                            struct context *context) {
     struct stream_order order;
     struct copy copy;
@@ -126,7 +126,7 @@ CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNod
     return put_memcpy(SET(hGraphExec, hNode), copyParams, context);
 }
 
-static CUresult put_memset(const struct place *place, const CUDA_MEMSET_NODE_PARAMS *params,
+static CUresult put_memset(const struct node_target *place, const CUDA_MEMSET_NODE_PARAMS *params,
                            struct context *context) {
     struct stream_order order;
 
@@ -174,7 +174,7 @@ CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNod
     return put_memset(SET(hGraphExec, hNode), memsetParams, context);
 }
 
-static CUresult put_host(const struct place *place, const CUDA_HOST_NODE_PARAMS *params,
+static CUresult put_host(const struct node_target *place, const CUDA_HOST_NODE_PARAMS *params,
                          struct context *context) {
     struct stream_order order;
 
@@ -226,7 +226,7 @@ CUresult cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
                      &(struct graph_content){ .type = CU_GRAPH_NODE_TYPE_EMPTY }, phGraphNode);
 }
 
-static CUresult put_event(const struct place *place, CUgraphNodeType type, CUevent event) {
+static CUresult put_event(const struct node_target *place, CUgraphNodeType type, CUevent event) {
     struct graph_content content = { .type = type, .event = event };
 
     TRY(check_place(place));

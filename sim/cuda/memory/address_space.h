@@ -17,7 +17,7 @@
  * belongs to. Looking up an address is two loads and takes no lock: ranges are written whole
  * before they enter the table, and their memory is never given back (sim/cuda/core/slab.h).
  *
- * Functions want driver.lock, except where they say otherwise.
+ * Functions need driver.lock, except where they say otherwise.
  */
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -42,7 +42,7 @@ struct address_space {
 };
 extern struct address_space address_space;
 
-/* Addresses were freed or forbidden: kernels that run are to look them up again. */
+/* Addresses were freed or forbidden: running kernels must look them up again. */
 static inline void address_space_changed(void) {
     atomic_store_explicit(&address_space.generation,
                           atomic_load_explicit(&address_space.generation, memory_order_relaxed) + 1,
@@ -87,8 +87,8 @@ void address_space_release(CUdeviceptr base, uint64_t bytes);
 void address_space_enter(struct range *range, CUdeviceptr base, uint64_t bytes);
 
 /*
- * Give the bytes behind device addresses, in the address space's file or (fd not -1) in one that
- * mirrors it, back to the host: they read as zeros from then on.
+ * Give the host back the bytes behind device addresses, in the address space's file or (fd not -1)
+ * in a file that mirrors it: from then on they read as zeros.
  */
 void address_space_discard(int fd, CUdeviceptr base, uint64_t bytes);
 /* Back device addresses with another file, or (fd -1) with the address space's own again. */
@@ -96,8 +96,8 @@ CUresult address_space_map(CUdeviceptr base, uint64_t bytes, int fd, uint64_t of
 /* Let the host touch device addresses too (memory that is the host's), or no longer. */
 CUresult address_space_expose(CUdeviceptr base, uint64_t bytes, int fd, uint64_t offset);
 void address_space_hide(CUdeviceptr base, uint64_t bytes);
-/* Give host addresses pages that can be touched, or take them away. While kernels run, zeros take
- * their place, for kernels that still read them. */
+/* Give host addresses accessible pages, or take these away. While kernels run, pages of zeros
+ * replace them, because a kernel may still read them. */
 CUresult address_space_host_map(CUdeviceptr base, uint64_t bytes);
 void address_space_host_unmap(CUdeviceptr base, uint64_t bytes);
 

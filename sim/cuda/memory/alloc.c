@@ -131,5 +131,5 @@ CUresult cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget target,
         (scope != CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER &&
          scope != CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_ALL_DEVICES))
         return CUDA_ERROR_INVALID_VALUE;
-    return CUDA_SUCCESS; /* nothing writes past the driver here */
+    return CUDA_SUCCESS; /* no RDMA here: only the driver writes */
 }

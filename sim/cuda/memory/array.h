@@ -18,5 +18,5 @@ struct array {
     bool level; /* of a mipmapped array, which has the memory */
 };
 
-/* The live array of a handle; NULL: it is none. */
+/* The live array of a handle; NULL: there is none. */
 struct array *array_get(CUarray handle);

@@ -28,8 +28,8 @@ enum {
 struct end {
     char *bytes;
     uint64_t pitch, slice;
-    bool pageable;               /* host memory that we know nothing about */
-    const struct device *device; /* NULL: the host's memory */
+    bool pageable;                    /* host memory that we know nothing about */
+    const struct cuda_device *device; /* NULL: the host's memory */
 };
 
 static CUresult find_array(const struct copy_end *end, const struct copy *copy, struct end *ret) {
@@ -82,7 +82,8 @@ static CUresult find_address(const struct copy_end *end, const struct copy *copy
     *ret = (struct end){ .pitch = pitch, .slice = slice };
 
     if (!memory_find(start, &found)) {
-        /* Addresses of the address space that are nothing, and what is not host memory of any kind.
+        /* No memory at all: an unused address of the address space, or an address that is not host
+         * memory of any kind.
          */
         if (end->kind == COPY_DEVICE || address_space_has(start) || !end->address)
             return CUDA_ERROR_INVALID_VALUE;
@@ -209,7 +210,7 @@ static void join_rows(const struct end *to, const struct end *from, uint64_t *wi
 }
 
 /* A copy that waits for its turn. */
-struct job {
+struct copy_job {
     struct context *context;
     struct copy copy; /* as it was asked for */
     struct end to, from;
@@ -220,7 +221,7 @@ struct job {
 };
 
 static uint64_t job_run(void *argument) {
-    const struct job *job = argument;
+    const struct copy_job *job = argument;
     CUresult r = CUDA_SUCCESS;
 
     if (!timing_only())
@@ -232,13 +233,13 @@ static uint64_t job_run(void *argument) {
     return job->cost_ns;
 }
 
-static bool same_gpu(const struct device *a, const struct device *b) {
+static bool same_gpu(const struct cuda_device *a, const struct cuda_device *b) {
     return a->part.gpu == b->part.gpu;
 }
 
 /* Over which link the bytes go, and how long that takes. */
-static void plan(struct job *job, const struct device *own, struct stream_order *order) {
-    const struct device *to = job->to.device, *from = job->from.device;
+static void plan(struct copy_job *job, const struct cuda_device *own, struct stream_order *order) {
+    const struct cuda_device *to = job->to.device, *from = job->from.device;
     const uint64_t bytes = job->width * job->height * job->depth;
     const bool pinned = !job->to.pageable && !job->from.pageable;
     struct cost_device cost = device_cost(to ? to : from ? from : own);
@@ -261,7 +262,7 @@ static void plan(struct job *job, const struct device *own, struct stream_order 
 }
 
 /* Read pageable memory now: the program may change it before the copy runs. */
-static CUresult stage(struct job *job) {
+static CUresult stage(struct copy_job *job) {
     const struct end staged = {
         .bytes = job->staged,
         .pitch = job->width,
@@ -276,11 +277,11 @@ static CUresult stage(struct job *job) {
 
 /* Find both ends. `*ret`: NULL if there is nothing to copy. */
 static CUresult job_new(const struct copy *copy, struct context *context, bool may_stage,
-                        struct stream_order *order, struct job **ret) {
+                        struct stream_order *order, struct copy_job **ret) {
     uint64_t width = copy->width, height = copy->height, depth = copy->depth;
     bool staged = false;
     struct end to, from;
-    struct job *job;
+    struct copy_job *job;
 
     *ret = NULL;
     if (width == 0 || height == 0 || depth == 0)
@@ -294,7 +295,7 @@ static CUresult job_new(const struct copy *copy, struct context *context, bool m
     job = malloc(sizeof(*job) + (staged ? width * height * depth : 0));
     if (!job)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    *job = (struct job){
+    *job = (struct copy_job){
         .context = context,
         .copy = *copy,
         .to = to,
@@ -324,14 +325,14 @@ static CUresult job_new(const struct copy *copy, struct context *context, bool m
 }
 
 CUresult copy_order(const struct copy *copy, struct context *context, struct stream_order *ret) {
-    struct job *job;
+    struct copy_job *job;
 
     TRY(job_new(copy, context, false, ret, &job));
     return job ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 const struct copy *copy_of_order(const struct stream_order *order) {
-    return &((const struct job *)order->argument)->copy;
+    return &((const struct copy_job *)order->argument)->copy;
 }
 
 CUresult copy_submit(const struct copy *copy, CUstream handle, bool blocking) {
@@ -339,7 +340,7 @@ CUresult copy_submit(const struct copy *copy, CUstream handle, bool blocking) {
     struct stream_order order;
     struct context *context;
     struct stream *stream;
-    struct job *job;
+    struct copy_job *job;
     bool captured;
     CUresult r;
 

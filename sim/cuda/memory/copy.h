@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Copy: bytes from anywhere to anywhere, as a box of rows and slices. Every copy of the API is one
- * of these.
+ * Copy: copies bytes from anywhere to anywhere, as a box of rows and slices. Every copy call of the
+ * API becomes one of these.
  */
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "sim/cuda/core/api.h"
 
-enum copy_kind {
+enum copy_side {
     COPY_UNIFIED = 0, /* an address of either side */
     COPY_HOST,        /* must be host memory */
     COPY_DEVICE,      /* must be memory that a device can access */
@@ -17,7 +17,7 @@ enum copy_kind {
 };
 
 struct copy_end {
-    enum copy_kind kind;
+    enum copy_side kind;
     uint64_t address;
     CUarray array;
     uint64_t x, y, z; /* x in bytes */
@@ -46,7 +46,8 @@ struct stream_order;
 /* From the API's struct to a copy, and back. */
 CUresult copy_of_3d(const CUDA_MEMCPY3D *params, struct copy *ret);
 void copy_to_3d(const struct copy *copy, CUDA_MEMCPY3D *ret);
-/* The order of a copy for `context`, for a graph; its argument is to be released or submitted. */
+/* Make the order of a copy for `context`, for a graph; the caller must release or submit its
+ * argument. */
 CUresult copy_order(const struct copy *copy, struct context *context, struct stream_order *ret);
-/* The copy that an order of copy_order(), or one that was captured, stands for. */
+/* The copy behind an order that copy_order() or a capture made. */
 const struct copy *copy_of_order(const struct stream_order *order);

@@ -9,11 +9,11 @@
 #include "sim/cuda/memory/memory.h"
 #include "sim/cuda/stream/submit.h"
 
-/* Of what other streams freed, so many are looked at for one allocation: the oldest. */
+/* How many entries of other streams one allocation looks at, the oldest first. */
 enum { MAX_OTHERS = 16 };
 
 /* Belongs to the work that frees it. */
-struct entry {
+struct deferred_entry {
     struct list in_entries; /* of all, oldest first */
     struct pool *pool;      /* NULL: plain memory of a context */
     uint32_t stream;        /* number of the one that frees it */
@@ -28,7 +28,7 @@ static struct list entries = LIST_INIT(entries);
 static struct map by_base; /* base → entry */
 static pthread_cond_t left = PTHREAD_COND_INITIALIZER;
 
-static void leave(struct entry *entry) {
+static void leave(struct deferred_entry *entry) {
     if (entry->gone)
         return;
     entry->work = work_unref(driver.executor, entry->work);
@@ -48,7 +48,7 @@ static CUresult free_now(const struct allocation *allocation) {
 }
 
 static uint64_t entry_run(void *argument) {
-    struct entry *entry = argument;
+    struct deferred_entry *entry = argument;
     struct allocation found;
     bool gone;
 
@@ -71,7 +71,7 @@ static uint64_t counted(const struct allocation *allocation) {
 
 CUresult deferred_free_add(const struct allocation *allocation, CUstream handle) {
     struct stream *stream;
-    struct entry *entry;
+    struct deferred_entry *entry;
     struct work *work;
     CUresult r;
 
@@ -92,7 +92,7 @@ CUresult deferred_free_add(const struct allocation *allocation, CUstream handle)
     if (entry->pool)
         entry->pool->deferred_bytes += entry->bytes;
 
-    /* Submitting may have to wait for work that wants the lock. */
+    /* Submitting may have to wait for work that needs the lock. */
     driver_unlock();
     r = stream_submit(handle,
                       &(struct stream_order){
@@ -118,7 +118,7 @@ CUresult deferred_free_add(const struct allocation *allocation, CUstream handle)
 }
 
 /* Whether what comes next in `stream` comes after the entry was freed. */
-static bool is_before(const struct entry *entry, struct stream *stream) {
+static bool is_before(const struct deferred_entry *entry, struct stream *stream) {
     cleanup(submit_list_done) struct submit_list works = { 0 };
     bool found = entry->stream == stream->number;
 
@@ -135,7 +135,7 @@ static bool is_before(const struct entry *entry, struct stream *stream) {
 }
 
 /* Let `stream` wait for the entry to be freed. */
-static bool await_entry(struct stream *stream, const struct entry *entry) {
+static bool await_entry(struct stream *stream, const struct deferred_entry *entry) {
     STREAM_LOCKED();
     return entry->work && stream_await(stream, entry->work) == CUDA_SUCCESS;
 }
@@ -143,7 +143,7 @@ static bool await_entry(struct stream *stream, const struct entry *entry) {
 bool deferred_free_reuse(struct pool *pool, struct stream *stream, uint64_t bytes, bool anyhow,
                          CUdeviceptr *ret) {
     struct allocation found;
-    struct entry *entry;
+    struct deferred_entry *entry;
     unsigned n_others = 0;
 
     if (!pool->deferred_bytes)
@@ -152,7 +152,9 @@ bool deferred_free_reuse(struct pool *pool, struct stream *stream, uint64_t byte
         if (entry->pool != pool || !memory_find(entry->base, &found) || found.id != entry->id ||
             !heap_fits(&found, bytes))
             continue;
-        /* Whether a stream comes after another's work is a search through all that is pending. */
+        /*
+         * To know whether a stream comes after another's work takes a search of all pending work.
+         */
         if (entry->stream != stream->number && n_others++ >= MAX_OTHERS)
             continue;
         if (!is_before(entry, stream) && !(anyhow && await_entry(stream, entry)))
@@ -165,8 +167,9 @@ bool deferred_free_reuse(struct pool *pool, struct stream *stream, uint64_t byte
     return false;
 }
 
-static const struct entry *awaited(const struct pool *pool, struct stream *stream, bool anyhow) {
-    const struct entry *entry;
+static const struct deferred_entry *awaited(const struct pool *pool, struct stream *stream,
+                                            bool anyhow) {
+    const struct deferred_entry *entry;
 
     list_foreach (entry, &entries, in_entries) {
         if (entry->pool == pool && (anyhow || is_before(entry, stream)))
@@ -184,7 +187,7 @@ bool deferred_free_flush(struct pool *pool, struct stream *stream, bool anyhow) 
 }
 
 void deferred_free_forget(struct pool *pool) {
-    struct entry *entry, *next;
+    struct deferred_entry *entry, *next;
 
     list_foreach_safe (entry, next, &entries, in_entries) {
         if (entry->pool == pool)

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Deferred free: memory that the program freed in stream order while its stream has not got there.
+ * Deferred free: memory that the program freed in stream order, while the stream has not reached
+ * that point yet.
  *
- * Until then work before that point may use the memory; the program may not. The same stream can be
- * given the memory again at once, because all that it does with it comes later. So can a stream
- * that already waits for that point. Others get it when it is really free.
+ * Earlier work of the stream may still use the memory; the program may not. The same stream may get
+ * the memory again at once, because everything it does with it comes later, and so may a stream
+ * that already waits for that point. Other streams get it when it is really free.
  *
- * Functions want driver.lock.
+ * Functions need driver.lock.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -15,8 +16,8 @@
 #include "sim/cuda/memory/pool.h"
 #include "sim/cuda/stream/stream.h"
 
-/* Free the allocation at `allocation->base` when `handle` gets there; at once if it is idle.
- * Releases the lock and takes it again. */
+/* Free the allocation at `allocation->base` when the stream `handle` reaches this point; at once if
+ * it is idle. Releases the lock and takes it again. */
 CUresult deferred_free_add(const struct allocation *allocation, CUstream handle);
 /* Whether the program freed the allocation at `base` already. */
 bool deferred_free_has(CUdeviceptr base);

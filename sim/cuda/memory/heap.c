@@ -6,20 +6,20 @@
 #include "base/cleanup.h"
 #include "sim/cuda/memory/segment.h"
 
-/* A block leaves with all its units free: nothing to clear when it is used again. */
+/* A block returns here with all its units free, so nothing needs clearing for its next use. */
 static struct slab blocks = SLAB(struct heap_block, .keep = true);
 
-void heap_init(struct heap *heap, struct device *device,
-               CUresult (*take)(struct heap *heap, uint64_t bytes),
-               void (*give)(struct heap *heap, uint64_t bytes)) {
-    *heap = (struct heap){ .device = device, .take = take, .give = give, .fd = -1 };
+void heap_init(struct memory_heap *heap, struct cuda_device *device,
+               CUresult (*take)(struct memory_heap *heap, uint64_t bytes),
+               void (*give)(struct memory_heap *heap, uint64_t bytes)) {
+    *heap = (struct memory_heap){ .device = device, .take = take, .give = give, .fd = -1 };
 }
 
 static unsigned class_of(unsigned units) {
     return units ? 31u - (unsigned)__builtin_clz(units) : 0;
 }
 
-static void block_unlink(struct heap *heap, struct heap_block *block) {
+static void block_unlink(struct memory_heap *heap, struct heap_block *block) {
     if (block->previous)
         block->previous->next = block->next;
     else
@@ -28,7 +28,7 @@ static void block_unlink(struct heap *heap, struct heap_block *block) {
         block->next->previous = block->previous;
 }
 
-static void block_link(struct heap *heap, struct heap_block *block) {
+static void block_link(struct memory_heap *heap, struct heap_block *block) {
     block->class = class_of(block->largest);
     block->previous = NULL;
     block->next = heap->class[block->class];
@@ -37,7 +37,7 @@ static void block_link(struct heap *heap, struct heap_block *block) {
     heap->class[block->class] = block;
 }
 
-static void block_reclass(struct heap *heap, struct heap_block *block) {
+static void block_reclass(struct memory_heap *heap, struct heap_block *block) {
     if (class_of(block->largest) == block->class)
         return;
     block_unlink(heap, block);
@@ -127,8 +127,8 @@ static unsigned block_scan(const struct heap_block *block, unsigned from, unsign
 }
 
 /*
- * Find `n` free units, from where the last ones were found on: a block full of small holes would
- * be searched from its start each time otherwise. HEAP_BLOCK_UNITS: none; then `largest` is exact.
+ * Find `n` free units, starting where the last search succeeded: otherwise each call would search a
+ * block full of small holes from its start. HEAP_BLOCK_UNITS: none; then `largest` is exact.
  */
 static unsigned block_fit(struct heap_block *block, unsigned n) {
     unsigned largest = 0;
@@ -143,7 +143,7 @@ static unsigned block_fit(struct heap_block *block, unsigned n) {
     return unit;
 }
 
-static void heap_link(struct heap *heap, struct range *range) {
+static void heap_link(struct memory_heap *heap, struct range *range) {
     range->heap = heap;
     range->context = heap->context;
     range->device = heap->device;
@@ -154,7 +154,7 @@ static void heap_link(struct heap *heap, struct range *range) {
     heap->first = range;
 }
 
-static void heap_unlink(struct heap *heap, struct range *range) {
+static void heap_unlink(struct memory_heap *heap, struct range *range) {
     if (range->previous)
         range->previous->next = range->next;
     else
@@ -163,7 +163,7 @@ static void heap_unlink(struct heap *heap, struct range *range) {
         range->next->previous = range->previous;
 }
 
-static CUresult range_take(struct heap *heap, enum range_kind kind, uint64_t bytes,
+static CUresult range_take(struct memory_heap *heap, enum range_kind kind, uint64_t bytes,
                            struct range **ret) {
     uint64_t span = round_up(bytes, ADDRESS_SPACE_GRANULE);
     struct range *range;
@@ -201,7 +201,7 @@ static CUresult range_take(struct heap *heap, enum range_kind kind, uint64_t byt
 
 /* Release its bytes and addresses; its charge is released already. */
 static void range_drop(struct range *range) {
-    struct heap *heap = range->heap;
+    struct memory_heap *heap = range->heap;
 
     address_space_enter(NULL, range->base, range->span);
     address_space_discard(heap->fd, range->base, range->span);
@@ -212,7 +212,7 @@ static void range_drop(struct range *range) {
 }
 
 static void range_give(struct range *range) {
-    struct heap *heap = range->heap;
+    struct memory_heap *heap = range->heap;
 
     heap_unlink(heap, range);
     if (range->segment) {
@@ -227,7 +227,7 @@ static void range_give(struct range *range) {
 }
 
 /* A block without allocations, charged. */
-static CUresult block_new(struct heap *heap, struct heap_block **ret) {
+static CUresult block_new(struct memory_heap *heap, struct heap_block **ret) {
     struct heap_block *block = heap->spare;
     struct range *range;
     CUresult r;
@@ -259,7 +259,7 @@ static CUresult block_new(struct heap *heap, struct heap_block **ret) {
 }
 
 /* The last allocation of a block is gone. One block keeps its addresses for the next. */
-static void block_empty(struct heap *heap, struct heap_block *block) {
+static void block_empty(struct memory_heap *heap, struct heap_block *block) {
     block_unlink(heap, block);
     if (!heap->spare && !block->range->segment) {
         heap->spare = block;
@@ -272,8 +272,8 @@ static void block_empty(struct heap *heap, struct heap_block *block) {
 
 static uint32_t last_small_id;
 
-static void block_take(struct heap *heap, struct heap_block *block, unsigned unit, unsigned n,
-                       uint32_t bytes) {
+static void block_take(struct memory_heap *heap, struct heap_block *block, unsigned unit,
+                       unsigned n, uint32_t bytes) {
     mark(block, unit, n, true);
     block->n_used += n;
     __atomic_store_n(&block->bytes[unit], bytes, __ATOMIC_RELAXED);
@@ -283,7 +283,7 @@ static void block_take(struct heap *heap, struct heap_block *block, unsigned uni
     heap->used_bytes += (uint64_t)n * HEAP_UNIT;
 }
 
-static CUresult small_alloc(struct heap *heap, uint64_t bytes, CUdeviceptr *ret) {
+static CUresult small_alloc(struct memory_heap *heap, uint64_t bytes, CUdeviceptr *ret) {
     unsigned n = (unsigned)((bytes + HEAP_UNIT - 1) / HEAP_UNIT);
     struct heap_block *block = NULL, *next;
     unsigned unit = HEAP_BLOCK_UNITS;
@@ -310,7 +310,7 @@ static CUresult small_alloc(struct heap *heap, uint64_t bytes, CUdeviceptr *ret)
     return CUDA_SUCCESS;
 }
 
-CUresult heap_alloc_range(struct heap *heap, uint64_t bytes, struct range **ret) {
+CUresult heap_alloc_range(struct memory_heap *heap, uint64_t bytes, struct range **ret) {
     struct range *range;
     CUresult r = range_take(heap, RANGE_DEVICE, bytes, &range);
 
@@ -322,7 +322,7 @@ CUresult heap_alloc_range(struct heap *heap, uint64_t bytes, struct range **ret)
     return CUDA_SUCCESS;
 }
 
-CUresult heap_alloc(struct heap *heap, uint64_t bytes, CUdeviceptr *ret) {
+CUresult heap_alloc(struct memory_heap *heap, uint64_t bytes, CUdeviceptr *ret) {
     struct range *range;
     CUresult r;
 
@@ -380,7 +380,7 @@ void heap_resize(const struct allocation *allocation, uint64_t bytes) {
 
 void heap_free(const struct allocation *allocation) {
     struct range *range = allocation->range;
-    struct heap *heap = range->heap;
+    struct memory_heap *heap = range->heap;
     struct heap_block *block;
     unsigned n;
 
@@ -404,7 +404,7 @@ void heap_free(const struct allocation *allocation) {
     block_reclass(heap, block);
 }
 
-void heap_done(struct heap *heap) {
+void heap_done(struct memory_heap *heap) {
     struct range *next;
 
     if (heap->spare) { /* has no charge to give back */

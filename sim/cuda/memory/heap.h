@@ -10,7 +10,7 @@
  * Which allocation an address in a block belongs to is in the block's `start`, without a search
  * and without a lock: the interpreter asks for every access.
  *
- * Functions want driver.lock, except heap_block_find().
+ * Functions need driver.lock, except heap_block_find().
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -33,18 +33,18 @@ struct heap_block {
     unsigned largest; /* no free run is longer; may be too large, never too small */
     uint64_t taken[HEAP_BLOCK_UNITS / 64];
     uint16_t start[HEAP_BLOCK_UNITS]; /* 1 + first unit of the allocation that has it; 0: free */
-    uint32_t bytes[HEAP_BLOCK_UNITS]; /* asked for, at the first unit */
+    uint32_t bytes[HEAP_BLOCK_UNITS]; /* as requested; stored at the first unit */
     uint32_t id[HEAP_BLOCK_UNITS];    /* buffer id, at the first unit */
     uint8_t sync_memops[HEAP_BLOCK_UNITS / 8];
 };
 
-struct heap {
-    struct device *device;
+struct memory_heap {
+    struct cuda_device *device;
     struct context *context; /* NULL: of a pool */
     struct pool *pool;       /* NULL: of a context */
     /* Get memory in whole granules, and give it back. */
-    CUresult (*take)(struct heap *heap, uint64_t bytes);
-    void (*give)(struct heap *heap, uint64_t bytes);
+    CUresult (*take)(struct memory_heap *heap, uint64_t bytes);
+    void (*give)(struct memory_heap *heap, uint64_t bytes);
     int fd;              /* backs its ranges; -1: the address space's file */
     struct range *first; /* its ranges */
     struct heap_block *class[HEAP_CLASSES];
@@ -52,13 +52,13 @@ struct heap {
     uint64_t used_bytes;      /* in units or granules */
 };
 
-void heap_init(struct heap *heap, struct device *device,
-               CUresult (*take)(struct heap *heap, uint64_t bytes),
-               void (*give)(struct heap *heap, uint64_t bytes));
-/* Everything that is still there goes back. */
-void heap_done(struct heap *heap);
+void heap_init(struct memory_heap *heap, struct cuda_device *device,
+               CUresult (*take)(struct memory_heap *heap, uint64_t bytes),
+               void (*give)(struct memory_heap *heap, uint64_t bytes));
+/* Give back everything that is still allocated. */
+void heap_done(struct memory_heap *heap);
 
-CUresult heap_alloc(struct heap *heap, uint64_t bytes, CUdeviceptr *ret);
+CUresult heap_alloc(struct memory_heap *heap, uint64_t bytes, CUdeviceptr *ret);
 
 /* One allocation, whatever kind of range it lies in. */
 struct allocation {
@@ -70,12 +70,12 @@ struct allocation {
 };
 /* The allocation of a RANGE_BLOCK that has `address`. No lock. */
 bool heap_block_find(const struct range *range, CUdeviceptr address, struct allocation *ret);
-/* Whether `bytes` need exactly as much memory as an allocation has; then it can become one of that
- * size, with another id. */
+/* Whether `bytes` need exactly as much memory as the allocation has: then the memory can be given
+ * out again for them, under a new id. */
 bool heap_fits(const struct allocation *allocation, uint64_t bytes);
 void heap_resize(const struct allocation *allocation, uint64_t bytes);
 /* Give back an allocation that was found in a heap's range. */
 void heap_free(const struct allocation *allocation);
 
 /* A range of `heap` with `bytes` in whole granules, without small allocations. */
-CUresult heap_alloc_range(struct heap *heap, uint64_t bytes, struct range **ret);
+CUresult heap_alloc_range(struct memory_heap *heap, uint64_t bytes, struct range **ret);

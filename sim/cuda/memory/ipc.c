@@ -34,7 +34,7 @@ static struct slab imports = SLAB(struct ipc_import);
 
 /*
  * Ranges that were freed here while other processes use their memory: neither the bytes nor the
- * addresses (the same offset in our file) may be used again until those have gone.
+ * addresses (the same offset in our file) may be used again until no process uses them.
  */
 static struct range *retired;
 
@@ -93,8 +93,9 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
     return CUDA_SUCCESS;
 }
 
-CUresult ipc_import_new(struct context *context, struct device *device, int fd, uint64_t offset,
-                        uint64_t span, uint64_t inner, uint64_t bytes, struct range **ret) {
+CUresult ipc_import_new(struct context *context, struct cuda_device *device, int fd,
+                        uint64_t offset, uint64_t span, uint64_t inner, uint64_t bytes,
+                        struct range **ret) {
     struct ipc_import *import = slab_new(&imports);
     struct range *range = range_new();
 
@@ -164,7 +165,7 @@ static struct range *find_opened(struct context *context, const struct ipc_handl
 
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags) {
     struct context *context;
-    struct device *device;
+    struct cuda_device *device;
     struct ipc_handle inside;
     struct range *range;
     uint64_t span;

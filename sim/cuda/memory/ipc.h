@@ -4,7 +4,7 @@
  * Ipc: device memory of another process, by cuIpcGetMemHandle() and through pools.
  *
  * An exporter's file stays where it is; the importer opens it through /proc and maps the same
- * bytes behind addresses of its own. Functions want driver.lock.
+ * bytes behind addresses of its own. Functions need driver.lock.
  */
 #include <stdint.h>
 
@@ -23,7 +23,8 @@ struct ipc_import {
 };
 
 /* Map `span` bytes at `offset` of file `fd` (which stays the caller's). */
-CUresult ipc_import_new(struct context *context, struct device *device, int fd, uint64_t offset,
-                        uint64_t span, uint64_t inner, uint64_t bytes, struct range **ret);
+CUresult ipc_import_new(struct context *context, struct cuda_device *device, int fd,
+                        uint64_t offset, uint64_t span, uint64_t inner, uint64_t bytes,
+                        struct range **ret);
 /* Undo it, however often it was opened. */
 void ipc_close(struct range *range);

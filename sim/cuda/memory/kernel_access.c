@@ -14,10 +14,10 @@
 
 /* One for each context that has run kernels, for kernel_access_settle(). */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct entry {
+static struct access_entry {
     struct context *context;
     struct ptx_memory *memory;
-    struct entry *next;
+    struct access_entry *next;
 } * entries;
 
 static bool of_pool(const struct range *range) {
@@ -25,9 +25,9 @@ static bool of_pool(const struct range *range) {
                                          : range->heap && range->heap->pool;
 }
 
-/* Memory of a graph has its address also while nothing is allocated there. */
+/* Memory of a graph keeps its address while nothing is allocated there. */
 static bool is_absent(const struct allocation *allocation) {
-    const struct heap *heap = allocation->range->heap;
+    const struct memory_heap *heap = allocation->range->heap;
 
     if (allocation->range->kind == RANGE_IMPORTED || !heap || !heap->pool || !heap->pool->of_graphs)
         return false;
@@ -37,7 +37,7 @@ static bool is_absent(const struct allocation *allocation) {
 
 /* What the device of `context` may do with memory of another device, or of its own. */
 static bool may_touch(const struct context *context, const struct range *range) {
-    const struct device *device = context->device;
+    const struct cuda_device *device = context->device;
 
     if (range->device == device)
         return true;
@@ -103,7 +103,7 @@ static int find(void *user, uint64_t address, struct ptx_extent *ret) {
 
 struct ptx_memory *kernel_access_get(struct context *context) {
     struct ptx_memory *memory = atomic_load_explicit(&context->kernel_access, memory_order_acquire);
-    struct entry *entry;
+    struct access_entry *entry;
 
     if (memory)
         return memory;
@@ -112,7 +112,7 @@ struct ptx_memory *kernel_access_get(struct context *context) {
     if (!memory) {
         entry = calloc(1, sizeof(*entry));
         if (entry && ptx_memory_new(&memory, find, context, &address_space.generation) == 0) {
-            *entry = (struct entry){ context, memory, entries };
+            *entry = (struct access_entry){ context, memory, entries };
             entries = entry;
             atomic_store_explicit(&context->kernel_access, memory, memory_order_release);
         } else {
@@ -125,10 +125,10 @@ struct ptx_memory *kernel_access_get(struct context *context) {
 }
 
 void kernel_access_context_end(struct context *context) {
-    struct entry *gone = NULL;
+    struct access_entry *gone = NULL;
 
     pthread_mutex_lock(&lock);
-    for (struct entry **at = &entries; *at; at = &(*at)->next)
+    for (struct access_entry **at = &entries; *at; at = &(*at)->next)
         if ((*at)->context == context) {
             gone = *at;
             *at = gone->next;
@@ -145,7 +145,7 @@ void kernel_access_settle(void) {
     if (atomic_load(&address_space.n_kernels) == 0)
         return;
     pthread_mutex_lock(&lock); /* which no running kernel takes */
-    for (struct entry *entry = entries; entry; entry = entry->next)
+    for (struct access_entry *entry = entries; entry; entry = entry->next)
         ptx_memory_settle(entry->memory);
     pthread_mutex_unlock(&lock);
 }

@@ -17,10 +17,10 @@ struct ptx_memory;
 
 /* The memory of a context, made when it is first asked for; NULL: no memory. Without any lock. */
 struct ptx_memory *kernel_access_get(struct context *context);
-/* The context ends. Wants driver.lock. */
+/* The context ends. Needs driver.lock. */
 void kernel_access_context_end(struct context *context);
 
-/* Return when no kernel touches what was taken from the address space any more: then the bytes may
+/* Returns when no kernel still touches what was taken from the address space: then the bytes may
  * vanish. Without driver.lock. */
 void kernel_access_settle(void);
 

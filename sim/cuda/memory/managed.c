@@ -23,7 +23,7 @@ struct page_location {
     int8_t id;
 };
 
-struct page {
+struct managed_page {
     struct page_location preferred, last;
     uint8_t read_mostly;
     uint8_t host_accesses;
@@ -33,7 +33,7 @@ struct page {
 struct managed {
     struct slab_head head;
     struct range *range;
-    struct page *pages;
+    struct managed_page *pages;
     size_t n_pages;
     int8_t *resident; /* per granule: ordinal of the device that has it; -1: the host */
     size_t n_granules;
@@ -41,7 +41,7 @@ struct managed {
 
 static struct slab all = SLAB(struct managed);
 
-static CUresult take(const struct device *device, uint64_t bytes) {
+static CUresult take(const struct cuda_device *device, uint64_t bytes) {
     int r;
 
     if (box_lock(driver.box) < 0)
@@ -52,7 +52,7 @@ static CUresult take(const struct device *device, uint64_t bytes) {
 }
 
 /* Move up to `bytes` of managed memory from `device` to the host; how many were moved. */
-static uint64_t evict(const struct device *device, uint64_t bytes) {
+static uint64_t evict(const struct cuda_device *device, uint64_t bytes) {
     uint64_t moved = 0;
 
     for (struct managed *managed = slab_next(&all, NULL); managed && moved < bytes;
@@ -67,7 +67,7 @@ static uint64_t evict(const struct device *device, uint64_t bytes) {
     return moved;
 }
 
-CUresult managed_make_room(const struct device *device, uint64_t bytes) {
+CUresult managed_make_room(const struct cuda_device *device, uint64_t bytes) {
     CUresult r = device_take(device, bytes);
 
     if (__builtin_expect(r != CUDA_ERROR_OUT_OF_MEMORY, 1))
@@ -78,7 +78,7 @@ CUresult managed_make_room(const struct device *device, uint64_t bytes) {
 }
 
 void managed_use(struct range *range, CUdeviceptr address, uint64_t bytes,
-                 const struct device *device) {
+                 const struct cuda_device *device) {
     struct managed *managed = range->managed;
     size_t first = (address - range->base) >> ADDRESS_SPACE_SHIFT;
     size_t last = (address - range->base + bytes - 1) >> ADDRESS_SPACE_SHIFT;
@@ -125,7 +125,7 @@ static struct managed *managed_new(uint64_t bytes) {
         return NULL;
     managed->n_granules = round_up(bytes, ADDRESS_SPACE_GRANULE) >> ADDRESS_SPACE_SHIFT;
     managed->n_pages = (bytes + (1 << PAGE_SHIFT) - 1) >> PAGE_SHIFT;
-    /* Mostly untouched zeros: pages first, then the granules. */
+    /* One mapping for both, mostly untouched zeros: the pages first, then the granules. */
     managed->pages = mmap(NULL, notes_bytes(managed), PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (managed->pages == MAP_FAILED) {
@@ -220,7 +220,7 @@ static CUmemLocation location_of(CUdevice device) {
                : (CUmemLocation){ .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device };
 }
 
-static void advise(struct page *page, CUmem_advise advice, struct page_location where) {
+static void advise(struct managed_page *page, CUmem_advise advice, struct page_location where) {
     bool device = where.type == CU_MEM_LOCATION_TYPE_DEVICE;
 
     switch ((int)advice) {
@@ -288,7 +288,7 @@ struct move {
 
 /* Bytes of a range that are not with `device` (NULL: the host) yet; at most `bytes`. */
 static uint64_t elsewhere(const struct range *range, const struct move *move,
-                          const struct device *device) {
+                          const struct cuda_device *device) {
     const struct managed *managed = range->managed;
     const size_t first = (move->address - range->base) >> ADDRESS_SPACE_SHIFT;
     const size_t last = (move->address - range->base + move->bytes - 1) >> ADDRESS_SPACE_SHIFT;
@@ -312,7 +312,7 @@ static void discard(struct range *range, const struct move *move) {
 
 static uint64_t move_run(void *argument) {
     const struct move *move = argument;
-    const struct device *device =
+    const struct cuda_device *device =
         move->where.type == CU_MEM_LOCATION_TYPE_DEVICE ? device_get(move->where.id) : NULL;
     const struct cost_device cost = device_cost(device ? device : move->context->device);
     struct range *range;
@@ -333,7 +333,7 @@ static uint64_t move_run(void *argument) {
 
 static CUresult move_submit(CUdeviceptr address, uint64_t bytes, struct page_location where,
                             CUstream stream) {
-    const struct device *device =
+    const struct cuda_device *device =
         where.type == CU_MEM_LOCATION_TYPE_DEVICE ? device_get(where.id) : NULL;
     struct context *context;
     struct range *range;

@@ -77,7 +77,7 @@ static CUresult peer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUc
         return CUDA_ERROR_INVALID_CONTEXT;
     TRY(context_check(context_get(to_context)));
     TRY(context_check(context_get(from_context)));
-    /* It comes after, and before, everything else in both contexts: only waiting does that. */
+    /* The copy is ordered against all other work of both contexts: only waiting does that. */
     if (blocking) {
         TRY(stream_wait_context(context_get(to_context)));
         TRY(stream_wait_context(context_get(from_context)));
@@ -149,7 +149,7 @@ static CUresult copy_2d(const CUDA_MEMCPY2D *p, CUstream stream, bool blocking) 
     return copy_submit(&copy, stream, blocking);
 }
 
-/* CUDA_MEMCPY3D and CUDA_MEMCPY3D_PEER share these names. */
+/* The members that CUDA_MEMCPY3D and CUDA_MEMCPY3D_PEER have in common. */
 #define FILL_3D(copy, p)                                                                           \
     do {                                                                                           \
         (copy) = (struct copy){                                                                    \
@@ -182,7 +182,7 @@ CUresult copy_of_3d(const CUDA_MEMCPY3D *params, struct copy *ret) {
     return CUDA_SUCCESS;
 }
 
-static CUmemorytype type_of(enum copy_kind kind) {
+static CUmemorytype type_of(enum copy_side kind) {
     static const CUmemorytype types[] = {
         [COPY_UNIFIED] = CU_MEMORYTYPE_UNIFIED,
         [COPY_HOST] = CU_MEMORYTYPE_HOST,
@@ -242,7 +242,10 @@ static CUresult copy_3d_peer(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool 
     return copy_submit(&copy, stream, blocking);
 }
 
-/* All variants of a call that takes a description: now or in a stream, shared or own. */
+/*
+ * All variants of a call that takes a description: blocking or in a stream, with the legacy default
+ * stream or the thread's own.
+ */
 #define DESCRIBED(function, type, sync, async)                                                     \
     CUresult sync(const type *p) {                                                                 \
         ENTER(context_gpu());                                                                      \

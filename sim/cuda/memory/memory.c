@@ -133,7 +133,7 @@ bool memory_find(CUdeviceptr address, struct allocation *ret) {
 }
 
 static bool mapped_for(const struct range *range, enum memory_access access,
-                       const struct device *device) {
+                       const struct cuda_device *device) {
     uint32_t allowed = access == MEMORY_WRITE ? range->access_write : range->access_read;
 
     if (!device)
@@ -143,7 +143,7 @@ static bool mapped_for(const struct range *range, enum memory_access access,
 
 /* A piece that may cross from one mapping of a reservation into the next. */
 static bool mapped_all(CUdeviceptr address, uint64_t bytes, enum memory_access access,
-                       const struct device *device) {
+                       const struct cuda_device *device) {
     CUdeviceptr end = address + bytes;
 
     while (address < end) {
@@ -157,7 +157,7 @@ static bool mapped_all(CUdeviceptr address, uint64_t bytes, enum memory_access a
 }
 
 void *memory_bytes(CUdeviceptr address, uint64_t bytes, enum memory_access access,
-                   const struct device *device) {
+                   const struct cuda_device *device) {
     struct allocation found;
 
     if (address + bytes < address || !memory_find(address, &found))

@@ -19,13 +19,13 @@ enum memory_access {
     MEMORY_WRITE,
 };
 /*
- * Where the `bytes` from `address` on are, if all of them are memory that `device` (NULL: any) may
- * access. Neighbouring mappings of a reservation count as one piece. NULL: not so.
+ * Where the `bytes` from `address` on lie, if `device` (NULL: any) may access all of them.
+ * Neighbouring mappings of a reservation count as one piece. NULL: it may not.
  */
 void *memory_bytes(CUdeviceptr address, uint64_t bytes, enum memory_access access,
-                   const struct device *device);
+                   const struct cuda_device *device);
 
-/* The program's own host memory: cuMemHostRegister(). These want driver.lock. */
+/* The program's own host memory: cuMemHostRegister(). These need driver.lock. */
 CUresult memory_register(struct range *range);
 void memory_unregister(struct range *range);
 /* The registered range that begins at `base`; NULL: none. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memset: a value of 1, 2 or 4 bytes over rows of device memory.
+ * Memset: fills rows of device memory with a value of 1, 2 or 4 bytes.
  */
 #include "sim/cuda/memory/memset.h"
 
@@ -31,18 +31,18 @@ static void fill(void *to, uint32_t value, unsigned size, uint64_t n) {
     }
 }
 
-struct job {
+struct memset_job {
     CUDA_MEMSET_NODE_PARAMS asked;
     char *bytes;
-    uint64_t pitch, width, height; /* width in elements */
-    uint64_t extent;               /* from the first to the last byte */
-    const struct device *device;   /* that sets it */
+    uint64_t pitch, width, height;    /* width in elements */
+    uint64_t extent;                  /* from the first to the last byte */
+    const struct cuda_device *device; /* that sets it */
     uint64_t cost_ns;
     bool managed, on_host;
 };
 
 static uint64_t job_run(void *argument) {
-    const struct job *job = argument;
+    const struct memset_job *job = argument;
     struct allocation found;
 
     if (job->managed) {
@@ -57,13 +57,13 @@ static uint64_t job_run(void *argument) {
 
 /* `*ret`: NULL if there is nothing to set. */
 static CUresult job_new(const CUDA_MEMSET_NODE_PARAMS *asked, const struct context *context,
-                        struct stream_order *order, struct job **ret) {
+                        struct stream_order *order, struct memset_job **ret) {
     const unsigned size = asked->elementSize;
     uint64_t row, extent, width = asked->width, height = asked->height;
     struct cost_device cost;
     struct allocation found;
     char *bytes;
-    struct job *job;
+    struct memset_job *job;
 
     *ret = NULL;
     if (width == 0 || height == 0)
@@ -84,7 +84,7 @@ static CUresult job_new(const CUDA_MEMSET_NODE_PARAMS *asked, const struct conte
     job = malloc(sizeof(*job));
     if (!job)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    *job = (struct job){
+    *job = (struct memset_job){
         .asked = *asked,
         .bytes = bytes,
         .pitch = asked->pitch,
@@ -112,7 +112,7 @@ static CUresult job_new(const CUDA_MEMSET_NODE_PARAMS *asked, const struct conte
 
 CUresult memset_order(const CUDA_MEMSET_NODE_PARAMS *params, const struct context *context,
                       struct stream_order *ret) {
-    struct job *job;
+    struct memset_job *job;
 
     if (params->elementSize != 1 && params->elementSize != 2 && params->elementSize != 4)
         return CUDA_ERROR_INVALID_VALUE;
@@ -121,7 +121,7 @@ CUresult memset_order(const CUDA_MEMSET_NODE_PARAMS *params, const struct contex
 }
 
 const CUDA_MEMSET_NODE_PARAMS *memset_of_order(const struct stream_order *order) {
-    return &((const struct job *)order->argument)->asked;
+    return &((const struct memset_job *)order->argument)->asked;
 }
 
 static CUresult set(CUdeviceptr to, uint64_t pitch, uint32_t value, unsigned size, uint64_t width,
@@ -136,7 +136,7 @@ static CUresult set(CUdeviceptr to, uint64_t pitch, uint32_t value, unsigned siz
     };
     struct stream_order order;
     struct context *context;
-    struct job *job;
+    struct memset_job *job;
     CUresult r;
 
     TRY(stream_find(stream, NULL, &context));

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Memset: a value of 1, 2 or 4 bytes over rows of device memory, for graphs.
+ * Memset: fills rows of device memory with a value of 1, 2 or 4 bytes, for graphs.
  */
 #include "sim/cuda/stream/submit.h"
 
-/* The order of a memset for `context`; its argument is to be released or submitted. */
+/* Make the order of a memset for `context`; the caller must release or submit its argument. */
 CUresult memset_order(const CUDA_MEMSET_NODE_PARAMS *params, const struct context *context,
                       struct stream_order *ret);
 /* The memset that an order stands for, also one that was captured. */

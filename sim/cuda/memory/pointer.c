@@ -22,7 +22,7 @@ static bool of_pool(const struct range *range) {
 }
 
 /* What the device of the current context may do with it. */
-static CUmemAccess_flags access_of(const struct range *range, const struct device *device) {
+static CUmemAccess_flags access_of(const struct range *range, const struct cuda_device *device) {
     const CUmemAccess_flags all = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 
     if (range->kind == RANGE_MAPPED)
@@ -60,7 +60,7 @@ static bool sync_memops(const struct allocation *found) {
     return found->range->sync_memops;
 }
 
-/* One attribute of an address that is ours. Wants the lock. */
+/* One attribute of an address that is ours. Needs the lock. */
 static CUresult get(void *data, CUpointer_attribute attribute, CUdeviceptr ptr,
                     const struct allocation *found) {
     struct range *range = found->range;

@@ -52,11 +52,11 @@ void pool_uncharge(struct pool *pool, uint64_t bytes) {
     pool->granule_bytes -= bytes;
 }
 
-static CUresult pool_take(struct heap *heap, uint64_t bytes) {
+static CUresult pool_take(struct memory_heap *heap, uint64_t bytes) {
     return pool_charge(heap->pool, bytes);
 }
 
-static void pool_give(struct heap *heap, uint64_t bytes) {
+static void pool_give(struct memory_heap *heap, uint64_t bytes) {
     pool_uncharge(heap->pool, bytes);
 }
 
@@ -86,13 +86,13 @@ static void pool_end(struct pool *pool) {
     slab_free(&pools, pool);
 }
 
-void pool_settle_all(const struct device *device) {
+void pool_settle_all(const struct cuda_device *device) {
     for (struct pool *pool = slab_next(&pools, NULL); pool; pool = slab_next(&pools, pool))
         if (pool->device == device && !pool->of_graphs)
             pool_trim(pool, pool->threshold);
 }
 
-void pool_end_all(const struct device *device) {
+void pool_end_all(const struct cuda_device *device) {
     for (struct pool *pool = slab_next(&pools, NULL), *next; pool; pool = next) {
         next = slab_next(&pools, pool);
         if (pool->device != device)
@@ -108,7 +108,7 @@ void pool_end_all(const struct device *device) {
     }
 }
 
-struct pool *pool_new(struct device *device) {
+struct pool *pool_new(struct cuda_device *device) {
     struct pool *pool = slab_new(&pools);
 
     if (!pool)
@@ -128,7 +128,7 @@ struct pool *pool_get(CUmemoryPool handle) {
     return slab_live(&pools, pool) && !pool->destroyed ? pool : NULL;
 }
 
-static struct pool *default_of(struct device *device) {
+static struct pool *default_of(struct cuda_device *device) {
     struct pool **at = &defaults[device->ordinal];
 
     if (!*at) {
@@ -141,7 +141,7 @@ static struct pool *default_of(struct device *device) {
     return *at;
 }
 
-static struct pool *current_of(struct device *device) {
+static struct pool *current_of(struct cuda_device *device) {
     struct pool *pool = current[device->ordinal];
 
     return pool ? pool : default_of(device);
@@ -153,7 +153,7 @@ CUmemoryPool pool_handle(const struct range *range) {
     return range->heap ? (CUmemoryPool)range->heap->pool : NULL;
 }
 
-CUmemAccess_flags pool_access(const struct range *range, const struct device *device) {
+CUmemAccess_flags pool_access(const struct range *range, const struct cuda_device *device) {
     const struct pool *pool = (const struct pool *)pool_handle(range);
 
     return pool->access_write >> device->ordinal & 1  ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
@@ -166,7 +166,7 @@ unsigned pool_handle_types(const struct range *range) {
 }
 
 CUresult cuMemPoolCreate(CUmemoryPool *ret, const CUmemPoolProps *poolProps) {
-    struct device *device;
+    struct cuda_device *device;
     struct pool *pool;
 
     ENTER(-1);
@@ -406,7 +406,7 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attr, vo
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
     case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
         memcpy(&number, value, sizeof(number));
-        if (number) /* they can only be set back */
+        if (number) /* high-water marks can only be reset */
             return CUDA_ERROR_INVALID_VALUE;
         if (attr == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
             pool->reserved_high = pool->reserved_bytes;
@@ -429,7 +429,7 @@ CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc *map, siz
     if (!pool)
         return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count; i++) {
-        const struct device *device = device_get(map[i].location.id);
+        const struct cuda_device *device = device_get(map[i].location.id);
         bool own = device == pool->device;
 
         if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || map[i].flags & ~3u ||
@@ -494,7 +494,7 @@ CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev) {
 }
 
 CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool handle) {
-    struct device *device;
+    struct cuda_device *device;
     struct pool *pool;
 
     ENTER(-1);

@@ -7,13 +7,13 @@
  * stream, an event or a context; then it keeps no more than its release threshold. It grows by at
  * least 32 MiB where there is that much, as the real driver's pools do.
  *
- * Functions want driver.lock.
+ * Functions need driver.lock.
  */
 #include <stdint.h>
 
 #include "sim/cuda/memory/heap.h"
 
-/* Ways of reusing what another stream freed, in the order of their attributes. */
+/* Ways to reuse memory that another stream freed, in the order of their attributes. */
 enum pool_reuse {
     POOL_FOLLOW_EVENTS,         /* what the allocating stream waits for already */
     POOL_OPPORTUNISTIC,         /* what is free: always, the value is only kept */
@@ -22,7 +22,7 @@ enum pool_reuse {
 
 struct pool {
     struct slab_head head;
-    struct device *device;
+    struct cuda_device *device;
     CUmemAllocationHandleType handle_types;
     uint64_t max_bytes; /* 0: the device's */
     uint64_t threshold; /* how much may stay reserved without use */
@@ -37,31 +37,31 @@ struct pool {
     bool of_graphs;      /* holds what graphs allocate; no program has its handle */
     uint64_t held_bytes; /* of graphs: what launches left allocated, in whole granules */
     int fd;              /* exportable: its memory; imported: the exporter's */
-    struct heap heap;
+    struct memory_heap heap;
 };
 
 /* A pool of `device` that has no handle yet: slab_publish() it, or free it again. */
-struct pool *pool_new(struct device *device);
+struct pool *pool_new(struct cuda_device *device);
 void pool_free_unused(struct pool *pool);
 /* The pool of a handle, if it was not destroyed; NULL: there is none. */
 struct pool *pool_get(CUmemoryPool handle);
 
-/* Use `bytes` of what the pool has reserved, in whole granules, reserving more where that is too
- * little; and the opposite. Of memory that graphs allocate: the heap does it for the others. */
+/* Use `bytes` of the pool's reserved granules, reserving more if needed; and give them back. For
+ * memory that graphs allocate; the heap does it for all other memory. */
 CUresult pool_charge(struct pool *pool, uint64_t bytes);
 void pool_uncharge(struct pool *pool, uint64_t bytes);
 /* Give back what is reserved above `keep` bytes and not in use. */
 void pool_trim(struct pool *pool, uint64_t keep);
 
 /* The program waited: idle memory above the thresholds goes back. */
-void pool_settle_all(const struct device *device);
+void pool_settle_all(const struct cuda_device *device);
 /* The device was reset: nothing in its pools survives. */
-void pool_end_all(const struct device *device);
+void pool_end_all(const struct cuda_device *device);
 /* Free an allocation of a pool, or one that was imported through a pool. */
 CUresult pool_free(const struct allocation *allocation);
 /* The handle of the pool that has `range`; NULL: none. */
 CUmemoryPool pool_handle(const struct range *range);
 /* What `device` may do with the memory of a pool's range. */
-CUmemAccess_flags pool_access(const struct range *range, const struct device *device);
+CUmemAccess_flags pool_access(const struct range *range, const struct cuda_device *device);
 /* The handle types a pool's memory can be shared by. */
 unsigned pool_handle_types(const struct range *range);

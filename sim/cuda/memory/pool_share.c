@@ -96,7 +96,7 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *shareData_out, CUdevicep
     return CUDA_SUCCESS;
 }
 
-static struct device *device_of(uint32_t gpu, uint32_t part) {
+static struct cuda_device *device_of(uint32_t gpu, uint32_t part) {
     for (int i = 0; i < driver.n_devices; i++)
         if (driver.devices[i].part.gpu == gpu && driver.devices[i].part.part == part)
             return &driver.devices[i];
@@ -107,7 +107,7 @@ CUresult cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool handle,
                                 CUmemPoolPtrExportData *shareData) {
     struct context *context;
     struct pool_pointer in;
-    struct device *device;
+    struct cuda_device *device;
     struct range *range;
     struct pool *pool;
     uint64_t inner, span;

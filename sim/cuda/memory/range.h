@@ -4,7 +4,7 @@
  * Range: addresses that were given out together, and what they mean. The table of the address space
  * (sim/cuda/memory/address_space.h) has one for each granule.
  *
- * Kernels and copies read ranges without a lock; changes want driver.lock.
+ * Kernels and copies read ranges without a lock; changes need driver.lock.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,7 +16,7 @@
 struct heap_block;
 struct context;
 struct handle;
-struct heap;
+struct memory_heap;
 struct ipc_import;
 struct managed;
 
@@ -38,9 +38,9 @@ struct range {
     CUdeviceptr base;
     uint64_t bytes;                /* asked for; what an access is checked against */
     uint64_t span;                 /* in whole granules */
-    struct device *device;         /* that has the memory; NULL: the host */
+    struct cuda_device *device;    /* that has the memory; NULL: the host */
     struct context *context;       /* that made it; NULL: lives on its own */
-    struct heap *heap;             /* that it came from; NULL: none */
+    struct memory_heap *heap;      /* that it came from; NULL: none */
     struct range *previous, *next; /* of the same heap or context */
     uint64_t id;                   /* unique in this process */
     bool sync_memops;

@@ -26,7 +26,7 @@ static void enter(uint64_t id) {
     here[i].uses = 1;
 }
 
-CUresult segment_new(const struct device *device, uint64_t bytes, uint64_t *ret_id) {
+CUresult segment_new(const struct cuda_device *device, uint64_t bytes, uint64_t *ret_id) {
     int r;
 
     if (find(0) < 0 && n_here == BOX_MAX_SEGMENTS)
@@ -41,14 +41,14 @@ CUresult segment_new(const struct device *device, uint64_t bytes, uint64_t *ret_
     return CUDA_SUCCESS;
 }
 
-static struct device *device_of(struct box_part part) {
+static struct cuda_device *device_of(struct box_part part) {
     for (int i = 0; i < driver.n_devices; i++)
         if (driver.devices[i].part.gpu == part.gpu && driver.devices[i].part.part == part.part)
             return &driver.devices[i];
     return NULL;
 }
 
-CUresult segment_join(uint64_t id, struct device **ret_device, uint64_t *ret_bytes) {
+CUresult segment_join(uint64_t id, struct cuda_device **ret_device, uint64_t *ret_bytes) {
     struct box_part part;
     uint64_t bytes;
     int i = find(id), r;

@@ -4,7 +4,7 @@
  * Segment: device memory that this process shares with others. The box charges it once, to one of
  * the processes that use it. Each process counts its own uses.
  *
- * Functions want driver.lock.
+ * Functions need driver.lock.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -12,9 +12,9 @@
 #include "sim/cuda/memory/address_space.h"
 
 /* Make a segment of `bytes` that this process has taken of `device`; used once from then on. */
-CUresult segment_new(const struct device *device, uint64_t bytes, uint64_t *ret_id);
+CUresult segment_new(const struct cuda_device *device, uint64_t bytes, uint64_t *ret_id);
 /* Use segment `id` (once more). Its device as this process sees it, and its size. */
-CUresult segment_join(uint64_t id, struct device **ret_device, uint64_t *ret_bytes);
+CUresult segment_join(uint64_t id, struct cuda_device **ret_device, uint64_t *ret_bytes);
 /* Use it once less. True: no process uses it any more. */
 bool segment_leave(uint64_t id);
 /* Whether some process still uses it. */

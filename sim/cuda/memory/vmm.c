@@ -139,7 +139,7 @@ static bool is_host(const CUmemLocation *location) {
 
 /* Whether `location` can be given access to the memory of `range` at all. */
 static CUresult reachable(const struct range *range, const CUmemLocation *location) {
-    const struct device *device;
+    const struct cuda_device *device;
 
     if (is_host(location))
         return range->device ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;

@@ -96,7 +96,7 @@ CUresult function_get(CUfunction handle, struct function **ret) {
 }
 
 static int default_dynamic_shared(const struct ptx_attributes *attributes,
-                                  const struct device *device) {
+                                  const struct cuda_device *device) {
     unsigned limit = device->model->shared_bytes_per_block;
 
     return attributes->shared_bytes > limit ? 0 : (int)(limit - attributes->shared_bytes);
@@ -111,7 +111,7 @@ int function_max_dynamic_shared(const struct function *function) {
 
 CUresult function_attribute_get(const struct ptx_attributes *attributes,
                                 const struct function_settings *settings,
-                                const struct device *device, CUfunction_attribute attribute,
+                                const struct cuda_device *device, CUfunction_attribute attribute,
                                 int *ret) {
     switch ((int)attribute) {
     case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
@@ -165,8 +165,9 @@ CUresult function_attribute_get(const struct ptx_attributes *attributes,
 }
 
 CUresult function_attribute_set(const struct ptx_attributes *attributes,
-                                struct function_settings *settings, const struct device *device,
-                                CUfunction_attribute attribute, int value) {
+                                struct function_settings *settings,
+                                const struct cuda_device *device, CUfunction_attribute attribute,
+                                int value) {
     const unsigned most = device->model->shared_bytes_per_block_optin;
 
     switch ((int)attribute) {

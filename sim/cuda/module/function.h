@@ -33,7 +33,7 @@ struct function {
 
 /* The function of kernel `index`. Without driver.lock. */
 CUresult function_new(struct function **ret, struct module *module, size_t index);
-void function_free(struct function *function); /* wants driver.lock */
+void function_free(struct function *function); /* needs driver.lock */
 /* The function of a handle, which may also be a kernel of a library: then that of the current
  * context. Any thread, without driver.lock. */
 CUresult function_get(CUfunction handle, struct function **ret);
@@ -47,11 +47,12 @@ bool library_is_kernel(const void *handle);
 /* Attributes of code on a device, for functions and kernels alike. */
 CUresult function_attribute_get(const struct ptx_attributes *attributes,
                                 const struct function_settings *settings,
-                                const struct device *device, CUfunction_attribute attribute,
+                                const struct cuda_device *device, CUfunction_attribute attribute,
                                 int *ret);
 CUresult function_attribute_set(const struct ptx_attributes *attributes,
-                                struct function_settings *settings, const struct device *device,
-                                CUfunction_attribute attribute, int value);
+                                struct function_settings *settings,
+                                const struct cuda_device *device, CUfunction_attribute attribute,
+                                int value);
 void function_settings_init(struct function_settings *settings);
 /* The attributes of `code`, registers as this driver would give them. */
 CUresult function_attributes_read(struct ptx_function *code, unsigned max_registers,

@@ -32,7 +32,7 @@
 
 enum { ENTRY_PTX = 1, ENTRY_ELF = 2 };
 
-struct wrapper {
+struct fatbin_wrapper {
     uint32_t magic, version;
     const void *data;
     void *rest;
@@ -93,12 +93,12 @@ CUresult image_add(struct image *image, const char *name, const char *text, size
     return CUDA_SUCCESS;
 }
 
-static unsigned device_target(const struct device *device) {
+static unsigned device_target(const struct cuda_device *device) {
     return device ? device->model->cc_major * 10 + device->model->cc_minor : UINT32_MAX;
 }
 
 static CUresult read_fatbin(struct image *image, const char *name, const void *code, size_t bytes,
-                            const struct device *device, struct jit *jit) {
+                            const struct cuda_device *device, struct jit *jit) {
     const unsigned char *at = code, *end;
     const unsigned char *best = NULL;
     struct fatbin_header header;
@@ -221,7 +221,7 @@ static bool is_text(const char *code, size_t bytes) {
 }
 
 CUresult image_read(struct image *image, const char *name, const void *code, size_t bytes,
-                    const struct device *device, struct jit *jit) {
+                    const struct cuda_device *device, struct jit *jit) {
     const char *text = code;
     uint32_t magic = 0;
 
@@ -230,8 +230,8 @@ CUresult image_read(struct image *image, const char *name, const void *code, siz
         if (!text[i])
             break;
     }
-    if (magic == WRAPPER_MAGIC && (bytes == 0 || bytes >= sizeof(struct wrapper))) {
-        struct wrapper wrapper;
+    if (magic == WRAPPER_MAGIC && (bytes == 0 || bytes >= sizeof(struct fatbin_wrapper))) {
+        struct fatbin_wrapper wrapper;
 
         memcpy(&wrapper, code, sizeof(wrapper));
         if (!wrapper.data)
@@ -253,7 +253,7 @@ CUresult image_read(struct image *image, const char *name, const void *code, siz
     return image_add(image, name, text, bytes ? bytes : SIZE_MAX);
 }
 
-CUresult image_read_file(struct image *image, const char *path, const struct device *device,
+CUresult image_read_file(struct image *image, const char *path, const struct cuda_device *device,
                          struct jit *jit) {
     cleanup(fclosep) FILE *file = fopen(path, "re");
     cleanup(freep) char *bytes = NULL;
@@ -322,7 +322,7 @@ static size_t word(const char **at, unsigned *line) {
 }
 
 static CUresult check_target(const char *name, const char *target, unsigned line,
-                             const struct device *device, struct jit *jit) {
+                             const struct cuda_device *device, struct jit *jit) {
     const unsigned of_device = device_target(device);
     unsigned wanted = 0;
     char suffix = 0;
@@ -347,7 +347,7 @@ static CUresult check_target(const char *name, const char *target, unsigned line
     return CUDA_SUCCESS;
 }
 
-static CUresult check_head(const struct image_input *input, const struct device *device,
+static CUresult check_head(const struct image_input *input, const struct cuda_device *device,
                            struct jit *jit) {
     const unsigned newest = newest_ptx(driver_cuda_version());
     const char *at = input->text;
@@ -380,7 +380,7 @@ static CUresult check_head(const struct image_input *input, const struct device 
     return CUDA_SUCCESS;
 }
 
-CUresult image_check(const struct image *image, const struct device *device, struct jit *jit) {
+CUresult image_check(const struct image *image, const struct cuda_device *device, struct jit *jit) {
     for (size_t i = 0; i < image->n_inputs; i++) {
         CUresult r = check_head(&image->inputs[i], device, jit);
 

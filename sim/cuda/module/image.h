@@ -11,7 +11,7 @@
 
 #include "sim/cuda/core/api.h"
 
-struct device;
+struct cuda_device;
 struct jit;
 
 struct image_input {
@@ -27,18 +27,18 @@ struct image {
 };
 void image_done(struct image *image);
 
-/* A text more, copied. `name` may be NULL. */
+/* Add a copy of one more text. `name` may be NULL. */
 CUresult image_add(struct image *image, const char *name, const char *text, size_t n);
 /*
  * Add what is in `code`. `bytes` 0: as long as it says itself, or up to its NUL. `device` (NULL:
  * any) chooses among the variants in a fat binary. Errors go to the log of `jit` (may be NULL).
  */
 CUresult image_read(struct image *image, const char *name, const void *code, size_t bytes,
-                    const struct device *device, struct jit *jit);
-CUresult image_read_file(struct image *image, const char *path, const struct device *device,
+                    const struct cuda_device *device, struct jit *jit);
+CUresult image_read_file(struct image *image, const char *path, const struct cuda_device *device,
                          struct jit *jit);
 /* Whether this driver and `device` (NULL: any) can take these texts, by their own heads. */
-CUresult image_check(const struct image *image, const struct device *device, struct jit *jit);
+CUresult image_check(const struct image *image, const struct cuda_device *device, struct jit *jit);
 
 /* As one piece of memory that image_read() understands, to be freed; NULL: no memory. */
 void *image_pack(const struct image *image, size_t *ret_bytes);

@@ -28,7 +28,7 @@ static uint64_t product(const unsigned n[3]) {
 }
 
 static CUresult check_cluster(const struct function *function, const struct launch_shape *shape) {
-    const struct device *device = function->module->context->device;
+    const struct cuda_device *device = function->module->context->device;
 
     if (!shape->cluster[0] && !shape->cluster[1] && !shape->cluster[2])
         return CUDA_SUCCESS;
@@ -47,12 +47,12 @@ static CUresult check_cluster(const struct function *function, const struct laun
     return function->attributes.uses_clusters ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
 }
 
-/* Want the function's attributes. */
+/* The function must be loaded: this reads its attributes. */
 static CUresult check_shape(struct function *function, const struct launch_shape *shape) {
     static const unsigned most_grid[3] = { INT32_MAX, 65535, 65535 };
     static const unsigned most_block[3] = { 1024, 1024, 64 };
     const struct ptx_attributes *attributes = &function->attributes;
-    const struct device *device = function->module->context->device;
+    const struct cuda_device *device = function->module->context->device;
 
     for (int i = 0; i < 3; i++)
         if (!shape->grid[i] || !shape->block[i] || shape->grid[i] > most_grid[i] ||

@@ -20,7 +20,7 @@ struct legacy_launch {
     unsigned char arguments[MOST_ARGUMENT_BYTES];
 };
 
-/* What was set so far for a function. Wants driver.lock. */
+/* What was set so far for a function. Needs driver.lock. */
 static CUresult legacy_of(struct function *function, struct legacy_launch **ret) {
     if (!function->legacy) {
         function->legacy = calloc(1, sizeof(*function->legacy));

@@ -16,7 +16,7 @@
 #include "sim/cuda/module/jit.h"
 #include "sim/cuda/stream/submit.h"
 
-struct kernel {
+struct library_kernel {
     struct slab_head head;
     struct library *library;
     size_t index; /* in the code */
@@ -30,7 +30,7 @@ struct library {
     bool code_used;           /* by a module, too; driver.lock */
     struct module_code
         *nowhere; /* for attributes where there is no context; NULL: not needed yet */
-    struct kernel **kernels;
+    struct library_kernel **kernels;
     size_t n_kernels;
     struct library_module {
         struct context *context;
@@ -42,7 +42,7 @@ struct library {
 };
 
 static struct slab libraries = SLAB(struct library);
-static struct slab kernels = SLAB(struct kernel);
+static struct slab kernels = SLAB(struct library_kernel);
 
 DEFINE_FREEP(struct module_code, module_code_unrefp, module_code_unref)
 
@@ -50,15 +50,15 @@ static struct library *library_get(CUlibrary handle) {
     return handle && slab_live(&libraries, handle) ? (struct library *)handle : NULL;
 }
 
-static struct kernel *kernel_get(CUkernel handle) {
-    return handle && slab_live(&kernels, handle) ? (struct kernel *)handle : NULL;
+static struct library_kernel *kernel_get(CUkernel handle) {
+    return handle && slab_live(&kernels, handle) ? (struct library_kernel *)handle : NULL;
 }
 
 bool library_is_kernel(const void *handle) {
     return handle && slab_live(&kernels, handle);
 }
 
-/* Wants the lock. */
+/* Needs the lock. */
 static void library_free(struct library *library) {
     for (size_t i = 0; library->kernels && i < library->n_kernels; i++)
         if (library->kernels[i])
@@ -76,7 +76,7 @@ static CUresult library_new(struct library **ret, struct image *image, struct ji
     cleanup(module_code_unrefp) struct module_code *code = NULL;
     struct context *context;
     struct library *library;
-    const struct device *device =
+    const struct cuda_device *device =
         context_current(&context) == CUDA_SUCCESS ? context->device : NULL;
 
     TRY(module_code_new(&code, image, device, jit));
@@ -89,9 +89,9 @@ static CUresult library_new(struct library **ret, struct image *image, struct ji
     *image = (struct image){ 0 };
     library->code = TAKE(code);
     library->n_kernels = ptx_module_n_kernels(library->code->ptx);
-    library->kernels = calloc(library->n_kernels + 1, sizeof(struct kernel *));
+    library->kernels = calloc(library->n_kernels + 1, sizeof(struct library_kernel *));
     for (size_t i = 0; i < library->n_kernels && library->kernels; i++) {
-        struct kernel *kernel = slab_new(&kernels);
+        struct library_kernel *kernel = slab_new(&kernels);
 
         if (!kernel) {
             library_free(library);
@@ -113,7 +113,7 @@ static CUresult library_new(struct library **ret, struct image *image, struct ji
     return CUDA_SUCCESS;
 }
 
-/* The module of `library` in `context`; NULL: there is none yet. Wants the lock. */
+/* The module of `library` in `context`; NULL: there is none yet. Needs the lock. */
 static struct module *find_module(const struct library *library, const struct context *context) {
     for (size_t i = 0; i < library->n_modules; i++)
         if (library->modules[i].context == context &&
@@ -199,9 +199,9 @@ static CUresult code_nowhere(struct library *library, struct module_code **ret) 
     return r;
 }
 
-/* The attributes of a kernel. They come with its translation, which wants to know where variables
- * are: in the current context, or nowhere. */
-static CUresult kernel_attributes(const struct kernel *kernel, struct ptx_attributes *ret) {
+/* The attributes of a kernel. Its translation provides them, and needs addresses for variables:
+ * those of the current context or, without a context, none. */
+static CUresult kernel_attributes(const struct library_kernel *kernel, struct ptx_attributes *ret) {
     struct library *library = kernel->library;
     struct context *context;
     struct module *module;
@@ -217,7 +217,7 @@ static CUresult kernel_attributes(const struct kernel *kernel, struct ptx_attrib
 }
 
 CUresult library_kernel_function(CUkernel handle, struct context *context, struct function **ret) {
-    struct kernel *kernel = kernel_get(handle);
+    struct library_kernel *kernel = kernel_get(handle);
     struct module *module;
 
     if (!kernel)
@@ -414,7 +414,7 @@ CUresult cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel) {
 }
 
 CUresult cuKernelGetLibrary(CUlibrary *pLib, CUkernel handle) {
-    struct kernel *kernel;
+    struct library_kernel *kernel;
 
     ENTER(context_gpu());
     if (!pLib)
@@ -426,12 +426,12 @@ CUresult cuKernelGetLibrary(CUlibrary *pLib, CUkernel handle) {
     return CUDA_SUCCESS;
 }
 
-static struct ptx_function *kernel_code(const struct kernel *kernel) {
+static struct ptx_function *kernel_code(const struct library_kernel *kernel) {
     return ptx_module_kernel(kernel->library->code->ptx, kernel->index);
 }
 
 CUresult cuKernelGetName(const char **name, CUkernel hfunc) {
-    struct kernel *kernel;
+    struct library_kernel *kernel;
 
     ENTER(context_gpu());
     if (!name)
@@ -446,7 +446,7 @@ CUresult cuKernelGetName(const char **name, CUkernel hfunc) {
 CUresult cuKernelGetParamInfo(CUkernel handle, size_t paramIndex, size_t *paramOffset,
                               size_t *paramSize) {
     struct ptx_param param;
-    struct kernel *kernel;
+    struct library_kernel *kernel;
 
     ENTER(context_gpu());
     if (!paramOffset)
@@ -465,7 +465,7 @@ CUresult cuKernelGetParamInfo(CUkernel handle, size_t paramIndex, size_t *paramO
 
 CUresult cuKernelGetAttribute(int *pi, CUfunction_attribute attrib, CUkernel handle, CUdevice dev) {
     struct ptx_attributes attributes;
-    struct kernel *kernel;
+    struct library_kernel *kernel;
 
     ENTER(context_gpu());
     kernel = kernel_get(handle);
@@ -482,7 +482,7 @@ CUresult cuKernelGetAttribute(int *pi, CUfunction_attribute attrib, CUkernel han
 
 CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel handle, CUdevice dev) {
     struct ptx_attributes attributes;
-    struct kernel *kernel;
+    struct library_kernel *kernel;
     struct library *library;
 
     ENTER(context_gpu());

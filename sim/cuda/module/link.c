@@ -14,7 +14,7 @@
 
 struct link {
     struct slab_head head;
-    const struct device *device;
+    const struct cuda_device *device;
     struct image image;
     struct jit jit;
     void *cubin; /* what cuLinkComplete() made; NULL: not yet */

@@ -62,7 +62,7 @@ static CUresult parse(struct module_code *code, const struct image *image, struc
 }
 
 CUresult module_code_new(struct module_code **ret, const struct image *image,
-                         const struct device *device, struct jit *jit) {
+                         const struct cuda_device *device, struct jit *jit) {
     cleanup(module_code_unrefp) struct module_code *code = NULL;
 
     TRY(image_check(image, device, jit));
@@ -80,7 +80,7 @@ struct module *module_get(CUmodule handle) {
     return handle && slab_live(&modules, handle) ? (struct module *)handle : NULL;
 }
 
-static void free_variable(const struct variable *variable) {
+static void free_variable(const struct module_variable *variable) {
     struct allocation found;
 
     if (!variable->id || !memory_find(variable->address, &found) || found.id != variable->id)
@@ -103,9 +103,9 @@ void module_free(struct module *module) {
     slab_free(&modules, module);
 }
 
-/* Memory for a variable. Wants the lock. */
+/* Memory for a variable. Needs the lock. */
 static CUresult place(struct context *context, const struct ptx_variable *wanted,
-                      struct variable *ret) {
+                      struct module_variable *ret) {
     const uint64_t bytes = MAX(wanted->bytes, UINT64_C(1));
     struct allocation found;
 
@@ -119,7 +119,7 @@ static CUresult place(struct context *context, const struct ptx_variable *wanted
     return CUDA_SUCCESS;
 }
 
-/* Wants the lock. */
+/* Needs the lock. */
 static CUresult place_all(struct module *module) {
     for (size_t i = 0; i < module->n_variables; i++) {
         struct ptx_variable wanted;
@@ -133,7 +133,7 @@ static CUresult place_all(struct module *module) {
 
 static CUresult fill_all(const struct module *module) {
     for (size_t i = 0; i < module->n_variables; i++) {
-        const struct variable *variable = &module->variables[i];
+        const struct module_variable *variable = &module->variables[i];
 
         if (variable->bytes &&
             ptx_module_image(module->code->ptx, i, address_space_bytes(variable->address),
@@ -342,7 +342,7 @@ CUresult cuModuleGetGlobal(CUdeviceptr_v1 *dptr, unsigned int *bytes, CUmodule h
     size_t size;
 
     TRY(cuModuleGetGlobal_v2(&address, &size, hmod, name));
-    if (address > UINT32_MAX) /* no such addresses for 32-bit programs */
+    if (address > UINT32_MAX) /* 32-bit programs cannot use such an address */
         return CUDA_ERROR_NOT_SUPPORTED;
     if (dptr)
         *dptr = (CUdeviceptr_v1)address;

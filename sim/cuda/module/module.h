@@ -29,12 +29,12 @@ struct module_code {
 
 /* Parse and link. Errors go to the log of `jit` (may be NULL). */
 CUresult module_code_new(struct module_code **ret, const struct image *image,
-                         const struct device *device, struct jit *jit);
+                         const struct cuda_device *device, struct jit *jit);
 struct module_code *module_code_ref(struct module_code *code);
 struct module_code *module_code_unref(struct module_code *code); /* accepts NULL, returns NULL */
 
 /* A variable of a module, in device memory. */
-struct variable {
+struct module_variable {
     CUdeviceptr address;
     uint64_t bytes;
     uint64_t id; /* of its allocation, which a program may have freed behind our back */
@@ -47,20 +47,20 @@ struct module {
     struct library *library;     /* that it belongs to; NULL: none */
     struct function **functions; /* by the index of the kernel; NULL: not asked for yet; lock */
     size_t n_functions;
-    struct variable *variables; /* as many as the code has */
+    struct module_variable *variables; /* as many as the code has */
     size_t n_variables;
 };
 
-/* Give `code` a place in `context`; takes over no reference. Without any lock. */
+/* Make a module of `code` in `context`; takes over no reference. Without any lock. */
 CUresult module_new(struct module **ret, struct context *context, struct module_code *code,
                     struct library *library);
-/* The live module of a handle; NULL: it is none. No lock. */
+/* The live module of a handle; NULL: there is none. No lock. */
 struct module *module_get(CUmodule handle);
-/* Free it with everything in it. Wants driver.lock. */
+/* Free it with everything in it. Needs driver.lock. */
 void module_free(struct module *module);
 /* The variable `name`, visible or not. CUDA_ERROR_NOT_FOUND. */
 CUresult module_variable(const struct module *module, const char *name, bool managed,
                          CUdeviceptr *ret_address, size_t *ret_bytes);
 
-/* The context ends. Wants driver.lock. */
+/* The context ends. Needs driver.lock. */
 void module_context_end(struct context *context);

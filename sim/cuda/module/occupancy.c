@@ -11,16 +11,16 @@ enum {
 };
 
 /* Shared memory that the system keeps of each block, and the unit it is given in. */
-static unsigned reserved_shared(const struct device *device) {
+static unsigned reserved_shared(const struct cuda_device *device) {
     return device->model->cc_major >= 8 ? 1024 : 0;
 }
 
-static uint64_t shared_of_block(const struct device *device, uint64_t bytes) {
+static uint64_t shared_of_block(const struct cuda_device *device, uint64_t bytes) {
     return round_up(bytes + reserved_shared(device), device->model->cc_major >= 8 ? 128 : 256);
 }
 
-static unsigned by_registers(const struct ptx_attributes *attributes, const struct device *device,
-                             unsigned warps) {
+static unsigned by_registers(const struct ptx_attributes *attributes,
+                             const struct cuda_device *device, unsigned warps) {
     const unsigned per_warp =
         (unsigned)round_up((uint64_t)MAX(attributes->n_regs, 1U) * WARP, REGISTER_UNIT);
     const unsigned fit =
@@ -29,7 +29,7 @@ static unsigned by_registers(const struct ptx_attributes *attributes, const stru
     return fit / warps;
 }
 
-unsigned occupancy_blocks(const struct ptx_attributes *attributes, const struct device *device,
+unsigned occupancy_blocks(const struct ptx_attributes *attributes, const struct cuda_device *device,
                           unsigned block_threads, uint64_t dynamic_shared_bytes) {
     const struct sim_model *model = device->model;
     const unsigned warps = (block_threads + WARP - 1) / WARP;
@@ -81,7 +81,7 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int *minGridSize, int *blockS
                                                    size_t dynamicSMemSize, int blockSizeLimit,
                                                    unsigned int flags) {
     struct function *function;
-    const struct device *device;
+    const struct cuda_device *device;
     unsigned most, best = 0, best_size = 0, best_blocks = 0;
 
     ENTER(context_gpu());
@@ -124,7 +124,7 @@ CUresult cuOccupancyMaxPotentialBlockSize(int *minGridSize, int *blockSize, CUfu
 CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, CUfunction func,
                                                  int numBlocks, int blockSize) {
     struct function *function;
-    const struct device *device;
+    const struct cuda_device *device;
     uint64_t each, used;
 
     ENTER(context_gpu());
@@ -170,7 +170,7 @@ CUresult cuOccupancyMaxPotentialClusterSize(int *clusterSize, CUfunction func,
 CUresult cuOccupancyMaxActiveClusters(int *numClusters, CUfunction func,
                                       const CUlaunchConfig *config) {
     struct function *function;
-    const struct device *device;
+    const struct cuda_device *device;
     unsigned blocks, cluster;
 
     ENTER(context_gpu());

@@ -6,8 +6,8 @@
  */
 #include <stdint.h>
 
-struct device;
+struct cuda_device;
 struct ptx_attributes;
 
-unsigned occupancy_blocks(const struct ptx_attributes *attributes, const struct device *device,
+unsigned occupancy_blocks(const struct ptx_attributes *attributes, const struct cuda_device *device,
                           unsigned block_threads, uint64_t dynamic_shared_bytes);

@@ -5,7 +5,7 @@
  */
 #include "sim/cuda/stream/submit.h"
 
-/* The order of a call for `context`; its argument is to be released or submitted. */
+/* Make the order of a call for `context`; the caller must release or submit its argument. */
 CUresult callback_order(const CUDA_HOST_NODE_PARAMS *params, struct context *context,
                         struct stream_order *ret);
 /* The call that an order stands for, also one that was captured. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Event: a point in a stream, as a piece of work that does nothing. Recording it again makes it
- * another point; a stream that waits for the first one goes on waiting for it.
+ * Event: a point in a stream, as a piece of work that does nothing. Recording it again moves the
+ * event to another point; a stream that already waits for the first point keeps waiting for that
+ * one.
  *
  * An event shared with other processes follows their records: before it is used, a record of
  * another process becomes a piece of work here, which is done when that process has reached it.
@@ -26,7 +27,7 @@ struct event {
 
 static struct slab events = SLAB(struct event);
 
-/* Wants driver.lock. */
+/* Needs driver.lock. */
 static void event_free(struct event *event) {
     STREAM_LOCKED();
     event->work = work_unref(driver.executor, event->work);
@@ -122,8 +123,8 @@ static void shared_release(void *argument) {
     free(record);
 }
 
-/* Work that reaches a record of ours once `after` is done, or is done once another's is reached.
- * Wants stream_lock(). */
+/* Work that marks our record as reached once `after` is done, or that is done once another
+ * process's record is reached. Needs stream_lock(). */
 static CUresult shared_work(struct event *event, uint64_t number, struct work *after,
                             struct work **ret) {
     struct shared_record *record = malloc(sizeof(*record));
@@ -151,7 +152,7 @@ static CUresult shared_work(struct event *event, uint64_t number, struct work *a
     return r;
 }
 
-/* `event` was recorded here, as `work`: publish that to other processes. Wants stream_lock(). */
+/* `event` was recorded here, as `work`: publish that to other processes. Needs stream_lock(). */
 static CUresult share_record(struct event *event) {
     uint64_t number;
     struct work *reach;
@@ -168,7 +169,7 @@ static CUresult share_record(struct event *event) {
     return CUDA_SUCCESS;
 }
 
-/* Follow what other processes recorded since. Wants stream_lock(). */
+/* Follow what other processes recorded since. Needs stream_lock(). */
 static CUresult follow(struct event *event) {
     struct work *reached;
     uint64_t last;

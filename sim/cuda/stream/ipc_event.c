@@ -29,22 +29,22 @@ enum {
     PAGE = 4096,
 };
 
-struct record {
+struct event_record {
     _Atomic uint64_t number; /* written last */
     _Atomic uint64_t reached;
     _Atomic uint64_t start_time; /* of the process that made it */
     _Atomic int32_t pid;
 };
 
-struct page {
+struct event_page {
     _Atomic uint64_t last;
-    struct record records[RECORDS];
+    struct event_record records[RECORDS];
 };
-_Static_assert(sizeof(struct page) <= PAGE, "fits a page");
+_Static_assert(sizeof(struct event_page) <= PAGE, "fits a page");
 
 struct ipc_event {
     _Atomic unsigned refs;
-    struct page *page;
+    struct event_page *page;
     int fd; /* -1: another process's */
     uint64_t number;
 };
@@ -63,7 +63,7 @@ _Static_assert(sizeof(struct event_handle) == CU_IPC_HANDLE_SIZE, "as large as t
 
 static uint64_t last_number;
 
-/* Not the parent's pid after a fork: a child cannot use the driver. */
+/* Read once: no fork can make it wrong, because a child cannot use the driver. */
 static uint64_t own_start_time(void) {
     static _Atomic uint64_t kept;
     uint64_t found = atomic_load(&kept);
@@ -120,7 +120,7 @@ CUresult ipc_event_open(struct ipc_event **ret, const CUipcEventHandle *handle) 
         return CUDA_ERROR_INVALID_CONTEXT; /* as with memory: not in the exporting process */
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", inside.pid, inside.fd);
     fd = open(path, O_RDWR | O_CLOEXEC);
-    /* Shorter than a page, it would be a signal and not an error to look at it. */
+    /* Reading a mapping beyond the end of a shorter file would raise SIGBUS. */
     if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size < PAGE ||
         !handle_name(fd, "event", &number) || number != inside.number)
         return CUDA_ERROR_INVALID_HANDLE;
@@ -158,7 +158,7 @@ struct ipc_event *ipc_event_unref(struct ipc_event *event) {
 
 uint64_t ipc_event_record(struct ipc_event *event) {
     const uint64_t number = atomic_fetch_add(&event->page->last, 1) + 1;
-    struct record *record = &event->page->records[number % RECORDS];
+    struct event_record *record = &event->page->records[number % RECORDS];
 
     atomic_store(&record->number, 0);
     atomic_store(&record->reached, 0);
@@ -169,7 +169,7 @@ uint64_t ipc_event_record(struct ipc_event *event) {
 }
 
 void ipc_event_reach(struct ipc_event *event, uint64_t number) {
-    struct record *record = &event->page->records[number % RECORDS];
+    struct event_record *record = &event->page->records[number % RECORDS];
 
     if (atomic_load(&record->number) == number)
         atomic_store(&record->reached, number);
@@ -180,7 +180,7 @@ uint64_t ipc_event_last(const struct ipc_event *event) {
 }
 
 bool ipc_event_reached(const struct ipc_event *event, uint64_t number, bool look) {
-    const struct record *record = &event->page->records[number % RECORDS];
+    const struct event_record *record = &event->page->records[number % RECORDS];
     const uint64_t found = atomic_load(&record->number);
 
     if (number == 0 || atomic_load(&record->reached) == number || found > number)

@@ -18,17 +18,19 @@
 
 struct ipc_event;
 
-/* CUDA_ERROR_OUT_OF_MEMORY: no descriptor, or no memory. Wants driver.lock. */
+/* CUDA_ERROR_OUT_OF_MEMORY: no descriptor, or no memory. Needs driver.lock. */
 CUresult ipc_event_new(struct ipc_event **ret);
-/* The event of a handle that another process made. CUDA_ERROR_INVALID_HANDLE: it is none, or that
- * process or its event has gone. CUDA_ERROR_INVALID_CONTEXT: it is this process. */
+/*
+ * The event of a handle that another process made. CUDA_ERROR_INVALID_HANDLE: not such a handle, or
+ * that process or its event has gone. CUDA_ERROR_INVALID_CONTEXT: it is this process.
+ */
 CUresult ipc_event_open(struct ipc_event **ret, const CUipcEventHandle *handle);
 /* A handle for other processes. CUDA_ERROR_INVALID_HANDLE: another process made the event. */
 CUresult ipc_event_name(const struct ipc_event *event, CUipcEventHandle *ret);
 struct ipc_event *ipc_event_ref(struct ipc_event *event);
 struct ipc_event *ipc_event_unref(struct ipc_event *event); /* accepts NULL */
 
-/* This process records it; the number of that record, for ipc_event_reach(). */
+/* This process records the event; returns the number of that record, for ipc_event_reach(). */
 uint64_t ipc_event_record(struct ipc_event *event);
 void ipc_event_reach(struct ipc_event *event, uint64_t record);
 /* The last record; 0: none. */

@@ -26,7 +26,7 @@ uint32_t stream_lane_new(void) {
     return ++last_number;
 }
 
-/* Wants driver.lock and stream_lock(). */
+/* Needs driver.lock and stream_lock(). */
 static struct stream *stream_new(struct context *context, enum stream_kind kind, unsigned flags,
                                  int priority) {
     struct stream *stream = slab_new(&streams);
@@ -47,7 +47,7 @@ static struct stream *stream_new(struct context *context, enum stream_kind kind,
     return stream;
 }
 
-/* Wants both locks; what it still had to do was left to others, or is done. */
+/* Needs both locks; what it still had to do was left to others, or is done. */
 static void stream_free(struct stream *stream) {
     capture_leave(stream);
     if (stream->previous)
@@ -102,7 +102,7 @@ struct own_streams {
 static pthread_once_t own_once = PTHREAD_ONCE_INIT;
 static pthread_key_t own_key;
 
-/* The thread ends: its streams do, once they are idle. */
+/* The thread ends, and so do its streams, once they are idle. */
 static void own_end(void *argument) {
     struct own_streams *own = argument;
 

@@ -59,7 +59,7 @@ struct stream {
     struct graph_node *last_captured; /* in this stream; NULL: none yet */
 };
 
-/* What the _ptsz variants of the API mean by no stream. */
+/* What a NULL stream means in the _ptsz variants of the API. */
 static inline CUstream stream_own(CUstream handle) {
     return handle ? handle : CU_STREAM_PER_THREAD;
 }
@@ -84,26 +84,26 @@ static inline void stream_unlockp(int *unused) {
  * context, ready for work. Either may be NULL.
  */
 CUresult stream_find(CUstream handle, struct stream **ret, struct context **ret_context);
-/* The live stream after `stream` (NULL: the first). Wants driver.lock. */
+/* The live stream after `stream` (NULL: the first). Needs driver.lock. */
 struct stream *stream_next(struct stream *stream);
-/* Bring the streams of a context to life, and end them: want driver.lock. */
+/* Bring the streams of a context to life, and end them: need driver.lock. */
 CUresult stream_context_begin(struct context *context);
 void stream_context_end(struct context *context);
 
-/* Sleep until everything in the stream is done, and let the host clock go on. */
+/* Sleep until everything in the stream is done, and advance the host clock to that point. */
 CUresult stream_wait(CUstream handle);
 /* Whether everything in the stream has been executed. */
 bool stream_idle(struct stream *stream);
-/* The next work of `stream` comes after `work` too. Wants stream_lock(). */
+/* The next work of `stream` must also wait for `work`. Needs stream_lock(). */
 CUresult stream_await(struct stream *stream, struct work *work);
-/* A point in the stream: done when everything submitted so far is. Wants stream_lock(). */
+/* A point in the stream: done when everything submitted so far is. Needs stream_lock(). */
 CUresult stream_mark(struct stream *stream, struct work **ret);
-/* A thread waited in the context: write what kernels printed, let pools give back what they need
- * not keep. Without any lock. */
+/* A thread waited in the context: write what kernels printed, and let pools give back memory that
+ * they need not keep. Without any lock. */
 void stream_settle(struct context *context);
-/* Leave what `stream` still has to do to a hidden one. Wants stream_lock(). */
+/* Leave what `stream` still has to do to a hidden one. Needs stream_lock(). */
 void stream_retire(struct stream *stream);
-/* Forget it, also what is not done. Wants stream_lock(). */
+/* Forget it, also what is not done. Needs stream_lock(). */
 void stream_drop(struct stream *stream);
 /* Wait for all work of a context. What pools need not keep goes back to the device. */
 CUresult stream_wait_context(struct context *context);
@@ -114,10 +114,10 @@ struct stream_lane {
     int priority;
     uint64_t sequence; /* of the last work in it */
 };
-/* A number that no stream has. Wants stream_lock(). */
+/* A number that no stream has. Needs stream_lock(). */
 uint32_t stream_lane_new(void);
-/* What the next work of `stream` comes after besides its tail. Wants stream_lock(). */
+/* What the next work of `stream` comes after besides its tail. Needs stream_lock(). */
 CUresult stream_awaits(const struct stream *stream, struct submit_list *list);
 /* Everything awaited is behind us, and `tail` (taken over; NULL: as it was), at `sequence`, is the
- * last work now. Wants stream_lock(). */
+ * last work now. Needs stream_lock(). */
 void stream_advance(struct stream *stream, struct work *tail, uint64_t sequence);

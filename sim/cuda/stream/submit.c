@@ -158,7 +158,7 @@ static void forget_awaited(struct stream *stream) {
 }
 
 /* The device that a link belongs to: instances of a GPU share it. */
-static unsigned link_of(const struct device *device) {
+static unsigned link_of(const struct cuda_device *device) {
     for (int i = 0; i < driver.n_devices; i++)
         if (driver.devices[i].part.gpu == device->part.gpu)
             return (unsigned)i;
@@ -173,7 +173,7 @@ CUresult submit_to_lane(struct stream_lane *lane, struct submit_task *task, stru
                         const struct submit_list *after, struct work **ret) {
     const struct stream_order *order = task ? &task->order : &(struct stream_order){ .run = NULL };
     const bool on_link = order->engine != TIMELINE_NOTHING && order->engine != TIMELINE_COMPUTE;
-    const struct device *device = order->device;
+    const struct cuda_device *device = order->device;
     int r = executor_submit(
         driver.executor,
         &(struct work_order){
@@ -217,7 +217,7 @@ void stream_advance(struct stream *stream, struct work *tail, uint64_t sequence)
     stream->n_submitted++;
 }
 
-/* Put `task` (NULL: nothing) at the end of `stream`. Wants the lock. */
+/* Put `task` (NULL: nothing) at the end of `stream`. Needs the lock. */
 static CUresult submit(struct stream *stream, struct submit_task *task, struct work **ret) {
     cleanup(submit_list_done) struct submit_list after = { 0 };
     struct stream_lane lane = { stream->number, stream->priority, stream->sequence };
@@ -331,8 +331,8 @@ CUresult context_mark(struct context *context, struct work **ret) {
     return mark(context->legacy, &after, ret);
 }
 
-/* Everything that has to be done for `stream` to be idle. The legacy stream is idle when all
- * blocking ones are, as its next work will wait for theirs. Wants the lock. */
+/* The work that must finish before `stream` is idle. The legacy stream is idle only when all
+ * blocking streams are, because its next work waits for theirs. Needs the lock. */
 static CUresult add_pending(struct submit_list *list, const struct stream *stream) {
     TRY(add_all_of(list, stream));
     if (stream->kind != STREAM_LEGACY)

@@ -48,11 +48,11 @@ struct stream_order {
     void *argument;
     void (*release)(void *argument); /* may be NULL; any thread, any lock may be held: only frees */
     enum timeline_engine engine;     /* TIMELINE_NOTHING: takes no time */
-    const struct device *device;     /* that works; NULL: the stream's */
-    const struct device *peer;       /* TIMELINE_PEER: where the bytes go */
+    const struct cuda_device *device;  /* that works; NULL: the stream's */
+    const struct cuda_device *peer;    /* TIMELINE_PEER: where the bytes go */
     enum utilization_kind utilization; /* how NVML counts the wall time it takes */
     bool on_host_thread;               /* calls the program back */
-    bool regardless;                   /* run it also if the context is in error */
+    bool regardless;                   /* run it even if the context is in error */
     bool caller_waits;                 /* stream_submit_wait() sets it */
 };
 
@@ -62,13 +62,13 @@ struct stream_order {
  * `argument` is taken over; on failure it stays the caller's.
  */
 CUresult stream_submit(CUstream handle, const struct stream_order *order, struct work **ret);
-/* For blocking calls: the same, then sleep until it is done and let the host clock go on to its
- * end. The answer is the context's; `argument` is taken over in any case. Not while captured:
+/* For blocking calls: the same, then sleep until the work is done and advance the host clock to its
+ * end. Returns the context's error, if any; takes over `argument` in any case. Not while captured:
  * CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED. */
 CUresult stream_submit_wait(CUstream handle, const struct stream_order *order);
 
 /*
- * Below stream_submit(), for graphs: an order with its context, and where it goes.
+ * The parts of stream_submit(), for graphs: an order with its context, and calls that queue it.
  */
 struct submit_task {
     _Atomic unsigned refs;
@@ -94,7 +94,7 @@ CUresult submit_to_lane(struct stream_lane *lane, struct submit_task *task, stru
                         const struct submit_list *after, struct work **ret);
 
 /* What the cost model wants to know about a device. */
-static inline struct cost_device device_cost(const struct device *device) {
+static inline struct cost_device device_cost(const struct cuda_device *device) {
     return (struct cost_device){ device->model, device->multiprocessors };
 }
 /* On such a box work computes nothing and only costs modelled time. */

@@ -56,7 +56,7 @@ static inline f32 flushed_half(u16 h) {
 }
 FOURTEEN(f16z, u16, flushed_half)
 
-/* Pairs of halves: 0xffff or what "true" is otherwise, in in->slot, for each. */
+/* Pairs of halves: each result is in->slot, the bits of "true" in its type, or 0. */
 #define PAIR(name, get, expr)                                                                      \
     ALU(name) {                                                                                    \
         u16 *d = ALIGNED(d_), yes = in->slot;                                                      \

@@ -93,8 +93,8 @@ ALU(cvt_bf16x2_f32) {
 
 /*
  * Floats of eight bits: four of exponent and three of mantissa, or five and two. Rounded to
- * nearest; what is too large, infinity too, becomes the largest there is. Small numbers are
- * multiples of the last bit: added to 1.5 × 2^23 they are rounded to that.
+ * nearest; numbers that are too large, and infinity, become the largest finite number. Small
+ * numbers are multiples of the last bit: adding 1.5 × 2^23 rounds them to such a multiple.
  */
 static inline u32 e4m3_from_float(f32 x) {
     u32 u = bits_of(x) & 0x7fffffff, sign = bits_of(x) >> 24 & 0x80;

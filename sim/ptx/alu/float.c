@@ -60,10 +60,11 @@ FLOAT2(div_f32, f32, a / b)
 FLOAT3(fma_f32, f32, __builtin_fmaf(a, b, c))
 #else
 /*
- * a × b + c, rounded once, without an instruction for it: the product is exact in a double, and a
- * sum that is not exact is made odd, so that rounding it again goes wrong nowhere. Directed modes
- * may round twice as it is. In vectors by hand: a call of libm for each lane is slow, and much
- * slower where libm has no such instruction either.
+ * a × b + c, rounded once, for CPUs without a fused multiply-add: the product is exact in a double.
+ * An inexact sum gets an odd last bit ("round to odd"), so that rounding it again to float gives
+ * the right result. Directed rounding modes need no such step: rounding twice is harmless there.
+ * The vectors are written by hand, because calling libm for each lane is slow, and much slower on a
+ * CPU without the instruction.
  */
 typedef f32 singles __attribute__((vector_size(8)));
 typedef f64 doubles __attribute__((vector_size(16)));

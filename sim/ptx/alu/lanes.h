@@ -91,7 +91,7 @@ static inline f64 double_of(u64 u) {
     return x;
 }
 
-/* One lane's value where the mask has its bit, for the width of a register. */
+/* Copy the lanes that are in the mask, for any width of register. */
 static inline void merge_lanes(void *d_, const void *t_, u32 mask, unsigned bytes) {
     switch (bytes) {
     case 2: {

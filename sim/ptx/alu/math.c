@@ -56,8 +56,8 @@ static inline f32 log2_f32(f32 x) {
     return bits_of(x) == 0x7f800000 ? x : r;
 }
 
-/* In double: x less the nearest multiple of pi/2, then the series of the right quadrant. Beyond
- * what that reduces well the GPU's own result is meaningless too; ours stays bounded. */
+/* In double: x minus the nearest multiple of pi/2, then the series of that quadrant. For x too
+ * large for this reduction the GPU's own result is meaningless too; ours stays bounded. */
 static inline f32 sincos_f32(f32 x, s32 quadrant_shift) {
     f64 t = (f64)x * 0.63661977236758134308;
     f64 whole = (t + 0x1.8p52) - 0x1.8p52;

@@ -217,7 +217,7 @@ static int build_compare(struct ptx_builder *b, const struct ptx_inst *inst,
     if (code->op)
         ptx_build_pred(b, &o[at + 2], &code->c, &flip);
     code->imm = flip;
-    if (set) { /* what "true" is, in code->line's neighbour fields */
+    if (set) { /* the bits of "true" */
         code->d_bytes = (uint8_t)ptx_ir_type_bytes(to);
         code->slot = to == PTX_f16 ? 0x3c00 : to == PTX_bf16 ? 0x3f80 : to == PTX_f32 ? 1 : 0xffff;
     }

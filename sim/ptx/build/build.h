@@ -49,8 +49,8 @@ int ptx_build_call(struct ptx_builder *b, const struct ptx_inst *inst, struct pt
 /* The whole function; `program` is freed by the caller when it fails. */
 int ptx_build_program(struct ptx_function *f, struct ptx_program *program, struct allot_error *err);
 
-/* Where the code of each instruction is, and (at n_insts) that of the end: how many there are in
- * all, or -ENOMEM. */
+/* Where the code of each instruction begins; entry n_insts is the end of the code. Returns how many
+ * there are in all, or -ENOMEM. */
 int64_t ptx_build_code_map(const struct ptx_function *f, uint32_t *code_of);
 
 /* How run_address makes an address: code->op. */

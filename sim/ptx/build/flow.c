@@ -22,14 +22,14 @@
     (UINT64_C(32) << 20) /* of all bit sets; beyond it every register is alone                     \
                           */
 
-struct block {
+struct basic_block {
     uint32_t first, end; /* instructions */
     uint64_t *use, *def, *in, *out;
 };
 
 struct flow {
     const struct ptx_function *f;
-    struct block *blocks;
+    struct basic_block *blocks;
     uint32_t n_blocks;
     uint32_t *block_of; /* per instruction; n_insts + 1 */
     uint64_t *sets;
@@ -133,7 +133,7 @@ static void put(uint64_t *set, int32_t bit) {
 }
 
 static void visit_use_def(struct flow *flow, void *ctx, int32_t reg, bool write, uint32_t at) {
-    struct block *block = ctx;
+    struct basic_block *block = ctx;
 
     if (write)
         put(block->def, reg);
@@ -194,7 +194,7 @@ static bool join(uint64_t *to, const uint64_t *from, uint32_t n) {
     return changed;
 }
 
-static void join_label(struct flow *flow, struct block *block, int32_t label) {
+static void join_label(struct flow *flow, struct basic_block *block, int32_t label) {
     uint32_t to = flow->block_of[flow->f->labels[label]];
 
     if (to < flow->n_blocks)
@@ -203,7 +203,7 @@ static void join_label(struct flow *flow, struct block *block, int32_t label) {
 
 static bool update(struct flow *flow, uint32_t b) {
     const struct ptx_function *f = flow->f;
-    struct block *block = &flow->blocks[b];
+    struct basic_block *block = &flow->blocks[b];
     const struct ptx_inst *last = &f->insts[block->end - 1];
     const struct ptx_operand *o = f->operands + last->operands;
     uint64_t changed = 0;
@@ -244,7 +244,7 @@ static int find_intervals(struct flow *flow) {
     if (!flow->sets)
         return -ENOMEM;
     for (uint32_t b = 0; b < flow->n_blocks; b++) {
-        struct block *block = &flow->blocks[b];
+        struct basic_block *block = &flow->blocks[b];
 
         block->use = flow->sets + (size_t)flow->n_words * 4 * b;
         block->def = block->use + flow->n_words;
@@ -261,7 +261,7 @@ static int find_intervals(struct flow *flow) {
             changed |= update(flow, b);
     }
     for (uint32_t b = 0; b < flow->n_blocks; b++) {
-        const struct block *block = &flow->blocks[b];
+        const struct basic_block *block = &flow->blocks[b];
 
         for (uint32_t i = 0; i < flow->n_words; i++) {
             for (uint64_t set = block->in[i]; set; set &= set - 1)
@@ -316,12 +316,12 @@ static int by_start(const void *a, const void *b) {
 }
 
 /* A binary heap of registers by the end of their interval, per width. */
-struct heap {
+struct register_heap {
     uint32_t *regs;
     uint32_t n;
 };
 
-static void heap_push(struct heap *heap, const uint32_t *end, uint32_t reg) {
+static void heap_push(struct register_heap *heap, const uint32_t *end, uint32_t reg) {
     uint32_t at = heap->n++;
 
     while (at && end[heap->regs[(at - 1) / 2]] > end[reg]) {
@@ -331,7 +331,7 @@ static void heap_push(struct heap *heap, const uint32_t *end, uint32_t reg) {
     heap->regs[at] = reg;
 }
 
-static uint32_t heap_pop(struct heap *heap, const uint32_t *end) {
+static uint32_t heap_pop(struct register_heap *heap, const uint32_t *end) {
     uint32_t top = heap->regs[0], last = heap->regs[--heap->n], at = 0;
 
     for (;;) {
@@ -353,7 +353,7 @@ static uint32_t heap_pop(struct heap *heap, const uint32_t *end) {
 int ptx_flow_layout_make(const struct ptx_function *f, struct ptx_flow_layout *ret) {
     static const uint32_t units[4] = { 1, 1, 2, 4 }; /* 32-bit registers */
     struct flow flow = { .f = f };
-    struct heap heaps[4] = { 0 };
+    struct register_heap heaps[4] = { 0 };
     uint32_t *order = NULL, *free_slots[4] = { 0 }, n_free[4] = { 0 }, n_slots[4] = { 0 };
     uint32_t n_seen = 0, alive = 0, n_preds = 2, at;
     int32_t *slots = NULL;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runtime: functions of CUDA's device runtime that can be written in PTX. NVIDIA's
- * come as machine code in an archive; ours are one more input, linked where something is missing.
+ * Runtime: functions of CUDA's device runtime that can be written in PTX. NVIDIA ships them as
+ * machine code in an archive; ours are one more input, which is linked if a module lacks one of
+ * them.
  *
  * A grid-wide barrier: each block meets at its own barrier, its first thread counts up in the words
  * that a cooperative launch has at PTX_GRID_BASE (apart from those that the headers of cooperative

@@ -31,7 +31,7 @@ const struct ptx_code *ISA(ptx_run_st)(struct ptx_warp *w, const struct ptx_code
 const struct ptx_code *ISA(ptx_run_ld_param)(struct ptx_warp *w, const struct ptx_code *in,
                                              u32 mask);
 
-enum shape { SCATTERED, SIDE_BY_SIDE, SAME, UNBACKED, FAULTED };
+enum access_shape { SCATTERED, SIDE_BY_SIDE, SAME, UNBACKED, FAULTED };
 
 struct lanes {
     u64 at[PTX_LANES] LOCAL_LANES; /* addresses; after locate() host addresses */
@@ -62,10 +62,10 @@ static inline void read_addresses(const struct ptx_warp *w, const struct ptx_cod
 }
 
 /* Lane by lane, for cases that the fast path does not cover: other extents, windows, faults. */
-static __attribute__((noinline)) enum shape locate_slowly(struct ptx_warp *w,
-                                                          const struct ptx_code *in, u32 mask,
-                                                          u64 *at, u32 bytes, bool store,
-                                                          u64 window) {
+static __attribute__((noinline)) enum access_shape locate_slowly(struct ptx_warp *w,
+                                                                 const struct ptx_code *in,
+                                                                 u32 mask, u64 *at, u32 bytes,
+                                                                 bool store, u64 window) {
     bool unbacked = false;
 
     for (int i = 0; i < PTX_LANES; i++) {
@@ -98,7 +98,8 @@ static __attribute__((noinline)) enum shape locate_slowly(struct ptx_warp *w,
 }
 
 /* All lanes inside [base, base + size)? Then `at` becomes host addresses. */
-static inline enum shape locate_in(u64 *at, u64 base, u64 size, unsigned char *host, u32 bytes) {
+static inline enum access_shape locate_in(u64 *at, u64 base, u64 size, unsigned char *host,
+                                          u32 bytes) {
     u64 limit = size - bytes, outside = 0, low = 0, side = 0, same = 0, first = at[0];
 
     LANES {
@@ -123,8 +124,8 @@ static inline enum shape locate_in(u64 *at, u64 base, u64 size, unsigned char *h
 
 /* The same for a full warp, straight from the register: most accesses need no more than the first
  * address. */
-static inline enum shape locate_full(const u64 *a, u64 offset, const struct ptx_extent *extent,
-                                     u32 bytes, u64 *at) {
+static inline enum access_shape locate_full(const u64 *a, u64 offset,
+                                            const struct ptx_extent *extent, u32 bytes, u64 *at) {
     u64 add = offset - extent->base, limit = extent->bytes - bytes, first = a[0], t = first + add;
     u64 outside = 0, low = 0, side = 0, same = 0;
 
@@ -156,11 +157,12 @@ static inline enum shape locate_full(const u64 *a, u64 offset, const struct ptx_
     return SCATTERED;
 }
 
-static inline enum shape locate(struct ptx_warp *w, const struct ptx_code *in,
-                                const struct ptx_access *access, u32 mask, u64 *at, bool store) {
+static inline enum access_shape locate(struct ptx_warp *w, const struct ptx_code *in,
+                                       const struct ptx_access *access, u32 mask, u64 *at,
+                                       bool store) {
     struct ptx_extent *slot = &w->worker->cache[in->slot];
     u32 bytes = (u32)in->bytes * in->n;
-    enum shape shape;
+    enum access_shape shape;
 
     if (mask == ~0U && access->space <= PTX_IN_GLOBAL && access->address_bytes == 8) {
         shape = locate_full(ALIGNED(source(w, in->a)), (u64)in->imm, slot, bytes, at);
@@ -206,7 +208,7 @@ static inline enum shape locate(struct ptx_warp *w, const struct ptx_code *in,
 
 /* Element `k` of every lane, as wide as it is in memory. */
 #define LOADS(T)                                                                                   \
-    RACY static void load_##T(T *d, const u64 *at, enum shape shape, u32 k) {                      \
+    RACY static void load_##T(T *d, const u64 *at, enum access_shape shape, u32 k) {               \
         if (shape == SIDE_BY_SIDE) {                                                               \
             const T *from = (const T *)(uintptr_t)at[0];                                           \
             LANES d[i] = from[i];                                                                  \
@@ -220,7 +222,8 @@ static inline enum shape locate(struct ptx_warp *w, const struct ptx_code *in,
                 d[i] = ((const T *)(uintptr_t)at[i])[k];                                           \
         }                                                                                          \
     }                                                                                              \
-    RACY static void store_##T(const T *s, const u64 *at, enum shape shape, u32 k, u32 mask) {     \
+    RACY static void store_##T(const T *s, const u64 *at, enum access_shape shape, u32 k,          \
+                               u32 mask) {                                                         \
         if (shape == SIDE_BY_SIDE && mask == ~0U) {                                                \
             T *to = (T *)(uintptr_t)at[0];                                                         \
             LANES to[i] = s[i];                                                                    \
@@ -310,7 +313,7 @@ static void extend(void *d, unsigned d_bytes, const void *s, unsigned s_bytes, b
     }
 }
 
-static void load_element(void *d, unsigned bytes, const u64 *at, enum shape shape, u32 k) {
+static void load_element(void *d, unsigned bytes, const u64 *at, enum access_shape shape, u32 k) {
     switch (bytes) {
     case 1:
         load_u8(d, at, shape, k);
@@ -331,7 +334,7 @@ static void load_element(void *d, unsigned bytes, const u64 *at, enum shape shap
 }
 
 /* A vector's lanes are as far apart as the whole vector: only one element can be side by side. */
-static inline enum shape vector_shape(enum shape shape, u64 *at, u32 bytes, u32 n) {
+static inline enum access_shape vector_shape(enum access_shape shape, u64 *at, u32 bytes, u32 n) {
     if (n == 1 || shape != SIDE_BY_SIDE)
         return shape;
     u64 first = at[0];
@@ -344,7 +347,7 @@ const struct ptx_code *ISA(ptx_run_ld)(struct ptx_warp *w, const struct ptx_code
     const struct ptx_access *access = in->aux;
     char raw[16 * PTX_LANES] LOCAL_LANES;
     struct lanes lanes;
-    enum shape shape = locate(w, in, access, mask, lanes.at, false);
+    enum access_shape shape = locate(w, in, access, mask, lanes.at, false);
 
     if (shape == FAULTED)
         return NULL;
@@ -377,7 +380,7 @@ const struct ptx_code *ISA(ptx_run_st)(struct ptx_warp *w, const struct ptx_code
     const struct ptx_access *access = in->aux;
     char raw[16 * PTX_LANES] LOCAL_LANES;
     struct lanes lanes;
-    enum shape shape = locate(w, in, access, mask, lanes.at, true);
+    enum access_shape shape = locate(w, in, access, mask, lanes.at, true);
 
     if (shape == FAULTED)
         return NULL;

@@ -34,8 +34,8 @@ uint64_t ptx_sample_find(const struct ptx_samples *samples, uint64_t number, uin
 bool ptx_sample_differ(const struct ptx_samples *samples);
 /* A place in the i-th of n stretches of n_all. */
 uint64_t ptx_sample_pick(uint64_t n_all, uint64_t n, uint64_t i);
-/* Three standard deviations of the sum, as a part of it: stretches that follow each other are alike
- * but for what happens inside of them. */
+/* Three standard deviations of the sum, as a fraction of it. Neighbouring stretches of the grid are
+ * taken to be alike, so their differences show how much blocks inside a stretch vary. */
 double ptx_sample_uncertainty(const double *costs, uint64_t n);
 
 struct ptx_run {

@@ -69,12 +69,12 @@ static bool read_string(struct ptx_warp *w, unsigned lane, uint64_t address, cha
     return true;
 }
 
-struct output {
+struct printf_output {
     char text[MAX_OUTPUT];
     size_t n;
 };
 
-static void put(struct output *out, const char *text, size_t n) {
+static void put(struct printf_output *out, const char *text, size_t n) {
     n = MIN(n, sizeof(out->text) - 1 - out->n);
     memcpy(out->text + out->n, text, n);
     out->n += n;
@@ -96,7 +96,7 @@ static bool next_argument(struct ptx_warp *w, unsigned lane, uint64_t *at, uint3
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
 static const char *convert(struct ptx_warp *w, unsigned lane, const char *p, uint64_t *args,
-                           struct output *out, bool *good) {
+                           struct printf_output *out, bool *good) {
     char spec[32] = "%", piece[MAX_STRING + 64], string[MAX_STRING];
     size_t n = 1;
     bool wide = false;
@@ -190,7 +190,7 @@ bad:
 int ptx_builtin_vprintf(struct ptx_warp *w, unsigned lane, uint64_t format, uint64_t args) {
     const struct ptx_launch *launch = w->worker->launch;
     char text[MAX_FORMAT];
-    struct output out;
+    struct printf_output out;
     bool good = read_string(w, lane, format, text, sizeof(text));
 
     out.n = 0;

@@ -11,9 +11,9 @@
  *              then                       │                  ├─▶ {0..31}
  *          join                           └─▶ {16..31} waits ┘
  *
- * Only this order depends on merging. Lanes of one warp may wait for one another (a lock taken by a
- * neighbour), so a split that loops for long, or keeps polling memory, is put behind the others
- * from time to time.
+ * This order only serves merging; any other would be correct too. Lanes of one warp may wait for
+ * one another (a lock taken by a neighbour), so a split that loops for long, or keeps polling
+ * memory, goes behind the others from time to time.
  */
 #include "sim/ptx/exec/control.h"
 
@@ -158,7 +158,8 @@ static bool split_off(struct ptx_warp *w, uint32_t mask, const struct ptx_code *
 }
 
 PTX_HANDLER(join) {
-    w->n_thread_instructions -= (uint64_t)__builtin_popcount(mask); /* not one of the program's */
+    w->n_thread_instructions -=
+        (uint64_t)__builtin_popcount(mask); /* a join is no instruction of the program */
     w->n_warp_instructions--;
     if (!w->poll.away)
         w->poll.n += (uint64_t)__builtin_popcount(mask);
@@ -232,8 +233,8 @@ static void copy_values(struct ptx_warp *w, const struct ptx_frame *to_frame,
         }
 }
 
-/* Lanes that call through a pointer go function by function: lanes with another target run the same
- * instruction again. */
+/* A call through a pointer handles one target function at a time: lanes with another target run the
+ * call instruction again. */
 static struct ptx_function *callee_of(struct ptx_warp *w, const struct ptx_code *in,
                                       uint32_t *mask) {
     const struct ptx_call *call = in->aux;

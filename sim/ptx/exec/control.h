@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Control: handlers that are compiled once, because they are about lanes and not about vectors.
+ * Control: handlers that work on the lanes of a warp rather than on vectors, and so are compiled
+ * only once.
  */
 #include "sim/ptx/exec/exec.h"
 

@@ -244,10 +244,10 @@ static int run_blocks(struct ptx_run *run) {
 }
 
 /*
- * Where the few samples differ, run as many blocks as affordable: first some, which show the cost
- * of a block, then more if these differ so much that their sum is uncertain. Each step depends only
- * on those before it. The earlier result stands if a step takes too long or ends in a fault: the
- * contents of memory mean nothing here.
+ * If the few samples differ, run as many blocks as affordable: first some, which show the cost of a
+ * block, then more if these differ so much that their sum is uncertain. Each step depends only on
+ * those before it. If a step takes too long or faults, the earlier result stands: memory has no
+ * meaningful contents here, so a fault tells nothing.
  */
 static int sample_more(struct ptx_run *first) {
     const struct ptx_launch *launch = first->launch;
@@ -289,7 +289,10 @@ static int sample_more(struct ptx_run *first) {
             first->result->fault = result.fault;
         if (result.fault.kind != PTX_FAULT_NONE || atomic_load(&run.over))
             return 0;
-        /* In several directions the ends of the grid were told apart, and here only if all ran. */
+        /*
+         * The few samples told the ends of a multi-dimensional grid apart; these do so only if all
+         * blocks ran.
+         */
         if (one_way || n == all)
             first->result->stats = result.stats;
         if (n == all || ptx_sample_uncertainty(costs, n) <= PTX_SAMPLES_ALIKE)

@@ -21,18 +21,18 @@
 #define IS_BARRIER UINT64_C(1)
 #define PHASE      (UINT64_C(1) << 63)
 
-struct parts {
+struct mbarrier_fields {
     uint64_t phase, tx, expected, pending;
 };
 
-static struct parts take_apart(uint64_t value) {
-    return (struct parts){ .phase = value & PHASE,
-                           .tx = value >> 41 & TX_MASK,
-                           .expected = value >> 21 & COUNT_MASK,
-                           .pending = value >> 1 & COUNT_MASK };
+static struct mbarrier_fields take_apart(uint64_t value) {
+    return (struct mbarrier_fields){ .phase = value & PHASE,
+                                     .tx = value >> 41 & TX_MASK,
+                                     .expected = value >> 21 & COUNT_MASK,
+                                     .pending = value >> 1 & COUNT_MASK };
 }
 
-static uint64_t put_together(struct parts parts) {
+static uint64_t put_together(struct mbarrier_fields parts) {
     if (!parts.pending && parts.tx == TX_ZERO) {
         parts.phase ^= PHASE;
         parts.pending = parts.expected;
@@ -43,14 +43,14 @@ static uint64_t put_together(struct parts parts) {
 
 /* One operation of one lane. False: the object is not as the operation needs it. */
 static bool operate(enum ptx_mbarrier_op op, uint64_t *object, uint64_t argument, uint64_t *ret) {
-    struct parts parts = take_apart(*object);
+    struct mbarrier_fields parts = take_apart(*object);
 
     *ret = *object;
     if (op == PTX_MBARRIER_INIT) {
         if (!argument || argument > COUNT_MASK)
             return false;
         *object = put_together(
-            (struct parts){ .tx = TX_ZERO, .expected = argument, .pending = argument });
+            (struct mbarrier_fields){ .tx = TX_ZERO, .expected = argument, .pending = argument });
         return true;
     }
     if (!(*object & IS_BARRIER))

@@ -65,7 +65,8 @@ int ptx_memory_find(struct ptx_memory *memory, uint64_t address, struct ptx_exte
 
 /* Whether an extent holds all `bytes` at `address`: the owner's answer is not trusted. */
 static bool has(const struct ptx_extent *extent, uint64_t address, uint64_t bytes) {
-    const uint64_t at = address - extent->base; /* very large below it */
+    const uint64_t at =
+        address - extent->base; /* wraps to a very large number if the address is below the base */
 
     return at < extent->bytes && extent->bytes - at >= bytes;
 }

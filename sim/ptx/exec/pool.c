@@ -11,23 +11,23 @@
 
 #define MAX_HELPERS 255
 
-struct job {
+struct pool_job {
     void (*fn)(void *arg, unsigned index);
     void *arg;
     unsigned n_wanted, n_started, n_running; /* helpers */
-    struct job *next;
+    struct pool_job *next;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t work_there = PTHREAD_COND_INITIALIZER;
 static pthread_cond_t work_done = PTHREAD_COND_INITIALIZER;
-static struct job *jobs;
+static struct pool_job *jobs;
 static unsigned n_helpers, n_idle;
 
 static void *help(void *arg) {
     pthread_mutex_lock(&lock);
     for (;;) {
-        struct job *job = jobs;
+        struct pool_job *job = jobs;
 
         while (job && job->n_started >= job->n_wanted)
             job = job->next;
@@ -75,8 +75,8 @@ unsigned ptx_pool_width(void) {
 }
 
 void ptx_pool_run(unsigned n, void (*fn)(void *arg, unsigned index), void *arg) {
-    struct job job = { .fn = fn, .arg = arg, .n_wanted = n ? n - 1 : 0 };
-    struct job **p;
+    struct pool_job job = { .fn = fn, .arg = arg, .n_wanted = n ? n - 1 : 0 };
+    struct pool_job **p;
 
     if (job.n_wanted) {
         pthread_mutex_lock(&lock);

@@ -222,8 +222,8 @@ RUN(unpack) {
 }
 
 /*
- * add.cc and its family; see build_carry() for the bits of op. A difference is a + ~b + 1, and what
- * it carries is that it needed no borrow: code that nvcc makes follows subc.cc by addc to see it.
+ * add.cc and its family; see build_carry() for the bits of op. A difference is a + ~b + 1, so its
+ * carry means "no borrow"; nvcc relies on that when it reads the carry of subc.cc with addc.
  */
 RUN(carry) {
     u32 flags = *pred(w, PTX_CARRY_OFFSET);

@@ -10,7 +10,7 @@
 #include "sim/ptx/exec/exec.h"
 #include "sim/ptx/parse/parse.h"
 
-struct check {
+struct ptx_check {
     struct ptx_parser *p;
     const struct ptx_function *f;
     const struct ptx_inst *inst;
@@ -18,41 +18,41 @@ struct check {
     unsigned n;
 };
 
-static int bad(const struct check *c, const char *why, unsigned operand) {
+static int bad(const struct ptx_check *c, const char *why, unsigned operand) {
     return error_set(c->p->err, -EINVAL, "line %u: %s, operand %u of '%.*s'", c->inst->line, why,
                      operand + 1, (int)MIN(c->inst->opcode->text_bytes, 80), c->inst->opcode->text);
 }
 
-static int bad_count(const struct check *c) {
+static int bad_count(const struct ptx_check *c) {
     return error_set(c->p->err, -EINVAL, "line %u: wrong number of operands for '%.*s'",
                      c->inst->line, (int)MIN(c->inst->opcode->text_bytes, 80),
                      c->inst->opcode->text);
 }
 
-static int unsupported(const struct check *c) {
+static int unsupported(const struct ptx_check *c) {
     return error_set(c->p->err, -EOPNOTSUPP, "line %u: instruction '%.*s' is not implemented",
                      c->inst->line, (int)MIN(c->inst->opcode->text_bytes, 80),
                      c->inst->opcode->text);
 }
 
 /* Bytes of one lane of a register: a byte is held in two. Predicates have none. */
-static uint32_t width(const struct check *c, const struct ptx_operand *o) {
+static uint32_t width(const struct ptx_check *c, const struct ptx_operand *o) {
     enum ptx_type type = c->f->reg_types[o->reg];
 
     return type == PTX_pred ? 0 : MAX(ptx_ir_type_bytes(type), 2U);
 }
 
-static bool is_pred(const struct check *c, const struct ptx_operand *o) {
+static bool is_pred(const struct ptx_check *c, const struct ptx_operand *o) {
     return o->kind == PTX_OPERAND_REG && !o->address && c->f->reg_types[o->reg] == PTX_pred;
 }
 
-static bool is_reg(const struct check *c, unsigned i, uint32_t bytes) {
+static bool is_reg(const struct ptx_check *c, unsigned i, uint32_t bytes) {
     return i < c->n && c->o[i].kind == PTX_OPERAND_REG && !c->o[i].address && !c->o[i].negate &&
            width(c, &c->o[i]) == bytes;
 }
 
 /* A source of that width: register, number, special register. */
-static bool is_source(const struct check *c, unsigned i, uint32_t bytes) {
+static bool is_source(const struct ptx_check *c, unsigned i, uint32_t bytes) {
     if (i >= c->n || c->o[i].address || c->o[i].negate || c->o[i].second)
         return false;
     switch (c->o[i].kind) {
@@ -68,7 +68,7 @@ static bool is_source(const struct check *c, unsigned i, uint32_t bytes) {
 }
 
 /* A predicate source, or a number for one. */
-static bool is_pred_source(const struct check *c, unsigned i) {
+static bool is_pred_source(const struct ptx_check *c, unsigned i) {
     return i < c->n && (is_pred(c, &c->o[i]) ||
                         (c->o[i].kind == PTX_OPERAND_IMM && !c->o[i].is_float && !c->o[i].address));
 }
@@ -88,7 +88,7 @@ static bool types_agree(enum ptx_type declared, enum ptx_type wanted) {
 }
 
 /* The same for an operand: a register, or a number. */
-static bool agrees(const struct check *c, const struct ptx_operand *o, enum ptx_type wanted) {
+static bool agrees(const struct ptx_check *c, const struct ptx_operand *o, enum ptx_type wanted) {
     char class = ptx_ir_type_class(wanted);
 
     if (o->kind == PTX_OPERAND_REG && !o->address)
@@ -98,7 +98,7 @@ static bool agrees(const struct check *c, const struct ptx_operand *o, enum ptx_
     return true;
 }
 
-static int bad_type(const struct check *c, unsigned i) {
+static int bad_type(const struct ptx_check *c, unsigned i) {
     return bad(c, "wrong type", i);
 }
 
@@ -109,7 +109,7 @@ static enum ptx_type operand_type(const struct ptx_opcode *opcode, unsigned i) {
     return opcode->types[second && opcode->n_types > 1];
 }
 
-static int check_sig(const struct check *c, const char *sig) {
+static int check_sig(const struct ptx_check *c, const char *sig) {
     if (strlen(sig) != c->n)
         return bad_count(c);
     for (unsigned i = 0; sig[i]; i++) {
@@ -128,7 +128,7 @@ static int check_sig(const struct check *c, const char *sig) {
 }
 
 /* setp p[|q], a, b [, c]; set d, a, b [, c] */
-static int check_compare(const struct check *c) {
+static int check_compare(const struct ptx_check *c) {
     bool set = c->inst->opcode->op == PTX_OP_set;
     unsigned at = 1;
     uint32_t bytes = sig_bytes(c->inst->opcode->alu->sig[1]);
@@ -168,7 +168,7 @@ static int check_compare(const struct check *c) {
     return 0;
 }
 
-static int check_vector(const struct check *c, const struct ptx_operand *o, unsigned i,
+static int check_vector(const struct ptx_check *c, const struct ptx_operand *o, unsigned i,
                         unsigned count, uint32_t bytes, bool exact, bool source,
                         enum ptx_type type) {
     if (o->kind != PTX_OPERAND_VEC || o->count != count)
@@ -191,7 +191,7 @@ static int check_vector(const struct check *c, const struct ptx_operand *o, unsi
     return 0;
 }
 
-static int check_mov(const struct check *c) {
+static int check_mov(const struct ptx_check *c) {
     enum ptx_type type = c->inst->opcode->types[0];
     uint32_t bytes = ptx_ir_type_bytes(type);
     const struct ptx_operand *o = c->o;
@@ -227,7 +227,7 @@ static int check_mov(const struct check *c) {
     return is_source(c, 1, bytes) ? 0 : bad(c, "wrong kind or width", 1);
 }
 
-static int check_address(const struct check *c, unsigned i, enum ptx_ir_space space) {
+static int check_address(const struct ptx_check *c, unsigned i, enum ptx_ir_space space) {
     const struct ptx_operand *o = &c->o[i];
 
     if (i >= c->n || !o->address)
@@ -249,7 +249,7 @@ static bool is_input(const struct ptx_function *f, const struct ptx_symbol *sym)
     return false;
 }
 
-static int check_access(const struct check *c) {
+static int check_access(const struct ptx_check *c) {
     const struct ptx_opcode *opcode = c->inst->opcode;
     bool store = opcode->op == PTX_OP_st;
     unsigned data = store ? 1 : 0, at = store ? 0 : 1;
@@ -294,7 +294,7 @@ static int atomic_op(const struct ptx_opcode *opcode) {
     return -1;
 }
 
-static int check_atomic(const struct check *c) {
+static int check_atomic(const struct ptx_check *c) {
     const struct ptx_opcode *opcode = c->inst->opcode;
     bool red = opcode->op == PTX_OP_red;
     int op = atomic_op(opcode), r;
@@ -331,7 +331,7 @@ static int check_atomic(const struct check *c) {
     return 0;
 }
 
-static int check_cvt(const struct check *c) {
+static int check_cvt(const struct ptx_check *c) {
     const struct ptx_opcode *opcode = c->inst->opcode;
     const char *sig = opcode->alu ? opcode->alu->sig : "??";
 
@@ -356,7 +356,7 @@ static int check_cvt(const struct check *c) {
     return 0;
 }
 
-static int check_carry(const struct check *c) {
+static int check_carry(const struct ptx_check *c) {
     enum ptx_op op = c->inst->opcode->op;
     unsigned n = op == PTX_OP_mad || op == PTX_OP_madc ? 4 : 3;
     uint32_t bytes = ptx_ir_type_bytes(c->inst->opcode->types[0]);
@@ -373,8 +373,8 @@ static int check_carry(const struct check *c) {
     return 0;
 }
 
-/* What is handed over against what the function was declared with. */
-static int check_arguments(const struct check *c, unsigned at) {
+/* Check the arguments of a call against the declaration of the function. */
+static int check_arguments(const struct ptx_check *c, unsigned at) {
     const struct ptx_function *callee = c->o[at].sym->function;
 
     if (callee->entry)
@@ -398,7 +398,7 @@ static int check_arguments(const struct check *c, unsigned at) {
     return 0;
 }
 
-static int check_call(const struct check *c) {
+static int check_call(const struct ptx_check *c) {
     unsigned at = c->n && c->o[0].kind == PTX_OPERAND_LIST;
 
     if (at >= c->n || c->n > at + 2)
@@ -427,7 +427,7 @@ static int check_call(const struct check *c) {
 }
 
 /* shfl d[|p], a, b, c[, mask] and its like: a list of widths, '|' for an optional predicate. */
-static int check_list(const struct check *c, const char *sig) {
+static int check_list(const struct ptx_check *c, const char *sig) {
     unsigned at = 0;
 
     for (; *sig; sig++) {
@@ -456,7 +456,7 @@ static int check_list(const struct check *c, const char *sig) {
     return at == c->n ? 0 : bad_count(c);
 }
 
-static int check_bar(const struct check *c) {
+static int check_bar(const struct ptx_check *c) {
     const struct ptx_mods *m = &c->inst->opcode->mods;
 
     if (PTX_HAS(m, cluster)) {
@@ -490,7 +490,7 @@ static int check_bar(const struct check *c) {
 }
 
 /* mbarrier.x {d,} [a] {, b {, c}} */
-static int check_mbarrier(const struct check *c) {
+static int check_mbarrier(const struct ptx_check *c) {
     const struct ptx_opcode *opcode = c->inst->opcode;
     const struct ptx_mods *m = &opcode->mods;
     const bool waits = PTX_HAS(m, test_wait) || PTX_HAS(m, try_wait);
@@ -521,7 +521,7 @@ static int check_mbarrier(const struct check *c) {
     return r;
 }
 
-static int check_cp(const struct check *c) {
+static int check_cp(const struct ptx_check *c) {
     const struct ptx_mods *m = &c->inst->opcode->mods;
     int r;
 
@@ -552,7 +552,7 @@ static int check_cp(const struct check *c) {
 }
 
 /* alloca.u64 d, bytes {, alignment}; stacksave.u64 d; stackrestore.u64 a */
-static int check_stack(const struct check *c) {
+static int check_stack(const struct ptx_check *c) {
     const struct ptx_opcode *opcode = c->inst->opcode;
     const bool alloca = opcode->op == PTX_OP_alloca;
 
@@ -570,7 +570,7 @@ static int check_stack(const struct check *c) {
     return 0;
 }
 
-static int check_other(const struct check *c) {
+static int check_other(const struct ptx_check *c) {
     const struct ptx_opcode *opcode = c->inst->opcode;
     const struct ptx_mods *m = &opcode->mods;
     enum ptx_type type = opcode->n_types ? opcode->types[opcode->n_types - 1] : PTX_TYPE_NONE;
@@ -643,11 +643,11 @@ static int check_other(const struct check *c) {
 
 int ptx_check_inst(struct ptx_parser *p, const struct ptx_inst *inst) {
     const struct ptx_opcode *opcode = inst->opcode;
-    struct check c = { .p = p,
-                       .f = p->function,
-                       .inst = inst,
-                       .o = p->function->operands + inst->operands,
-                       .n = inst->n_operands };
+    struct ptx_check c = { .p = p,
+                           .f = p->function,
+                           .inst = inst,
+                           .o = p->function->operands + inst->operands,
+                           .n = inst->n_operands };
 
     if (p->input->target && opcode->first_target > p->input->target)
         return error_set(p->err, -EINVAL, "line %u: '%.*s' requires .target sm_%u or higher",

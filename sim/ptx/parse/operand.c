@@ -12,7 +12,7 @@ static int no_memory(struct ptx_parser *p) {
 
 /*
  * A register by its name, -1 if there is none; vectors give their first with *ret_vec. It may be
- * one of a numbered row, %r<8>, or have been declared by itself: the innermost one is meant.
+ * one of a numbered row, %r<8>, or declared by itself; the innermost declaration counts.
  */
 int32_t ptx_parse_reg(struct ptx_parser *p, const char *text, size_t n,
                       struct ptx_name **ret_vector) {

@@ -358,8 +358,8 @@ static int read_target(struct ptx_parser *p) {
             char *end;
 
             p->input->target = (uint32_t)strtoul(lexer->token.text + 3, &end, 10);
-            /* sm_90a and so on: features of one generation alone; earlier ones have no such names.
-             * */
+            /* sm_90a and so on: targets with features that only this generation has; earlier
+             * generations have no such targets. */
             if (end - lexer->token.text != (ptrdiff_t)lexer->token.n &&
                 (p->input->target < 90 || (*end != 'a' && *end != 'f')))
                 return ptx_parse_bad(p, "unknown target");
@@ -377,10 +377,10 @@ static int read_alias(struct ptx_parser *p) {
     sym = ptx_parse_symbol(p, lexer->token.text, lexer->token.n);
     ptx_lex_next(lexer);
     if (!sym || !ptx_lex_accept(lexer, ','))
-        return ptx_parse_bad(p, "alias of what is not declared");
+        return ptx_parse_bad(p, "alias of an undeclared name");
     target = ptx_parse_symbol(p, lexer->token.text, lexer->token.n);
     if (!target || target == sym || !target->function || !sym->function)
-        return ptx_parse_bad(p, "alias of what is not declared");
+        return ptx_parse_bad(p, "alias of an undeclared name");
     sym->target = target;
     ptx_lex_next(lexer);
     return ptx_parse_expect(p, ';');

@@ -61,7 +61,7 @@ static int check_convert(const struct ptx_opcode *opcode, unsigned n_float, unsi
     const enum ptx_type from = opcode->types[opcode->n_types > 1 ? 1 : 0];
 
     if (opcode->n_types < 2)
-        return 0; /* not implemented, as will be said */
+        return 0; /* not implemented; the message says so later */
     if (is_float(from) && !is_float(to)) {
         if (n_float)
             return wrong(opcode, err, "illegal rounding modifier");
@@ -75,7 +75,7 @@ static int check_convert(const struct ptx_opcode *opcode, unsigned n_float, unsi
         return n_float ? 0 : wrong(opcode, err, "rounding modifier required");
     }
     if (from == PTX_bf16 && to == PTX_f32 && n_float)
-        return 0; /* taken, and means nothing */
+        return 0; /* accepted, without effect */
     return n_float || (n_whole && from != to) ? wrong(opcode, err, "illegal rounding modifier") : 0;
 }
 
@@ -183,7 +183,7 @@ static bool is_pair(enum ptx_type type) {
 
 static bool takes_flush(const struct ptx_opcode *opcode) {
     if (opcode->op == PTX_OP_rcp || opcode->op == PTX_OP_rsqrt)
-        return true; /* of doubles too, where it is a coarse start */
+        return true; /* also of doubles: their .approx.ftz is a coarse first guess */
     for (unsigned i = 0; i < opcode->n_types; i++)
         if (opcode->types[i] == PTX_f32 || opcode->types[i] == PTX_f16 ||
             opcode->types[i] == PTX_f16x2 ||

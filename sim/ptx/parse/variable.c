@@ -32,7 +32,7 @@ int ptx_parse_attributes(struct ptx_parser *p, struct ptx_declarator *d) {
             if (r < 0)
                 return r;
             if (!power_of_two(n))
-                return ptx_parse_bad(p, "alignment is no power of two");
+                return ptx_parse_bad(p, "alignment is not a power of two");
             d->align = (uint32_t)n;
             continue;
         } else if (ptx_lex_is_directive(lexer, "v2")) {
@@ -104,7 +104,7 @@ int ptx_parse_declarator(struct ptx_parser *p, struct ptx_declarator *d) {
 }
 
 /* Where an initialiser's bytes go while it is read. */
-struct image {
+struct initialiser {
     struct ptx_symbol *sym;
     unsigned char *bytes;
     uint32_t n, cap;
@@ -113,7 +113,7 @@ struct image {
     struct ptx_reloc *relocs;
 };
 
-static int put(struct ptx_parser *p, struct image *image, const void *bytes, uint32_t n) {
+static int put(struct ptx_parser *p, struct initialiser *image, const void *bytes, uint32_t n) {
     int r;
 
     for (uint32_t i = 0; i < n; i++) {
@@ -126,7 +126,7 @@ static int put(struct ptx_parser *p, struct image *image, const void *bytes, uin
 }
 
 /* foo, foo+4, generic(foo)+4 */
-static int read_address(struct ptx_parser *p, struct image *image, uint8_t shift) {
+static int read_address(struct ptx_parser *p, struct initialiser *image, uint8_t shift) {
     struct ptx_lexer *lexer = &p->lexer;
     struct ptx_reloc *reloc;
     uint64_t zero = 0, n;
@@ -168,7 +168,7 @@ static int read_address(struct ptx_parser *p, struct image *image, uint8_t shift
     return put(p, image, &zero, image->element);
 }
 
-static int read_scalar(struct ptx_parser *p, struct image *image) {
+static int read_scalar(struct ptx_parser *p, struct initialiser *image) {
     struct ptx_lexer *lexer = &p->lexer;
     bool minus = ptx_lex_accept(lexer, '-');
     struct ptx_token token = lexer->token;
@@ -217,7 +217,7 @@ static int read_scalar(struct ptx_parser *p, struct image *image) {
 }
 
 /* `stride`: what an inner list that is too short is padded to; 0 for the outermost. */
-static int read_initialiser(struct ptx_parser *p, struct image *image, unsigned depth) {
+static int read_initialiser(struct ptx_parser *p, struct initialiser *image, unsigned depth) {
     int r;
 
     if (!ptx_lex_accept(&p->lexer, '{'))
@@ -237,7 +237,7 @@ static int read_initialiser(struct ptx_parser *p, struct image *image, unsigned 
 }
 
 static int initialise(struct ptx_parser *p, struct ptx_symbol *sym) {
-    struct image image = { .sym = sym, .element = ptx_ir_type_bytes(sym->type) };
+    struct initialiser image = { .sym = sym, .element = ptx_ir_type_bytes(sym->type) };
     int r = read_initialiser(p, &image, 0);
 
     if (!r) {

@@ -6,23 +6,23 @@
  * function needs the arguments that callers pass, through the variables between them. Local
  * variables are like registers, word by word, as long as their address is used only for loads and
  * stores. If a needed value comes from another load, an atomic or the clock, control flow depends
- * on data (or might), and there is no outline. Barriers do not affect control flow where threads do
- * not read one another's data: they are only counted.
+ * on data (or might), and there is no outline. Without data from other threads, barriers do not
+ * affect control flow: they are only counted.
  */
 #include "base/cleanup.h"
 #include "sim/ptx/build/flow.h"
 #include "sim/ptx/timing/outline.h"
 
-#define LAST_WORD INT64_C(62)         /* and all after it */
+#define LAST_WORD INT64_C(62)         /* stands for all words after it, too */
 #define ESCAPED   (UINT64_C(1) << 63) /* of words: the address is used for more than accesses */
 
-struct search {
+struct slice_search {
     struct ptx_outline *outline;
     uint64_t mark; /* of symbols that are needed */
     bool changed, by_data;
 };
 
-/* A thread's own variable that an access is to, at a place that is known; NULL: it may be any. */
+/* The thread's own variable that an access touches at a known place; NULL: not known. */
 static struct ptx_symbol *own_variable(const struct ptx_part *part, const struct ptx_operand *o) {
     struct ptx_symbol *sym = o->kind == PTX_OPERAND_SYM   ? o->sym
                              : o->kind == PTX_OPERAND_REG ? part->base[o->reg]
@@ -36,7 +36,7 @@ static struct ptx_symbol *own_variable(const struct ptx_part *part, const struct
 }
 
 /* Whether the result of an instruction is independent of memory and of other threads. */
-static bool is_pure(struct search *search, const struct ptx_part *part,
+static bool is_pure(struct slice_search *search, const struct ptx_part *part,
                     const struct ptx_inst *inst) {
     const struct ptx_operand *o = part->function->operands + inst->operands;
 
@@ -44,7 +44,7 @@ static bool is_pure(struct search *search, const struct ptx_part *part,
     case PTX_OP_mov:
         return o[1].kind != PTX_OPERAND_SREG || o[1].reg < PTX_N_LANE_SREGS ||
                o[1].reg == PTX_SREG_dynamic_smem_base;
-    case PTX_OP_ld: /* a kernel's parameters do not change, wherever in them */
+    case PTX_OP_ld: /* a kernel's parameters never change, whatever the offset */
         return own_variable(part, &o[1]) ||
                (inst->opcode->space == PTX_IN_PARAM && part->function->entry);
     case PTX_OP_st:
@@ -86,13 +86,13 @@ static bool is_control(const struct ptx_inst *inst) {
     }
 }
 
-static void need_reg(struct search *search, struct ptx_part *part, int32_t reg) {
+static void need_reg(struct slice_search *search, struct ptx_part *part, int32_t reg) {
     search->changed |= !part->needed[reg];
     part->needed[reg] = 1;
 }
 
-/* The words of a variable that are needed, as long as no other outline looks. */
-static uint64_t *words_of(const struct search *search, struct ptx_symbol *sym) {
+/* The needed words of a variable. They are this search's until another one begins. */
+static uint64_t *words_of(const struct slice_search *search, struct ptx_symbol *sym) {
     if (sym->mark != search->mark) {
         sym->mark = search->mark;
         sym->words = 0;
@@ -100,14 +100,14 @@ static uint64_t *words_of(const struct search *search, struct ptx_symbol *sym) {
     return &sym->words;
 }
 
-static void need_words(struct search *search, struct ptx_symbol *sym, uint64_t words) {
+static void need_words(struct slice_search *search, struct ptx_symbol *sym, uint64_t words) {
     uint64_t *needed = words_of(search, sym);
 
     search->changed |= words & ~*needed;
     *needed |= words;
 }
 
-/* Those that an access touches. */
+/* The words that an access touches. */
 static uint64_t words_at(const struct ptx_opcode *opcode, int64_t offset) {
     const int64_t bytes = (int64_t)ptx_ir_type_bytes(opcode->types[0]) * opcode->vec;
     uint64_t words = 0;
@@ -118,14 +118,14 @@ static uint64_t words_at(const struct ptx_opcode *opcode, int64_t offset) {
 }
 
 /* Of an operand of a call, or of the formal that it is copied to or from; a register has one. */
-static uint64_t needed_words(const struct search *search, const struct ptx_part *part,
+static uint64_t needed_words(const struct slice_search *search, const struct ptx_part *part,
                              const struct ptx_operand *o) {
     return o->kind == PTX_OPERAND_SYM   ? *words_of(search, o->sym)
            : o->kind == PTX_OPERAND_REG ? part->needed[o->reg]
                                         : 0;
 }
 
-static void need(struct search *search, struct ptx_part *part, const struct ptx_operand *o,
+static void need(struct slice_search *search, struct ptx_part *part, const struct ptx_operand *o,
                  uint64_t words) {
     if (o->kind == PTX_OPERAND_SYM)
         need_words(search, o->sym, words);
@@ -143,8 +143,8 @@ static struct ptx_operand formal(const struct ptx_symbol *const *syms, const int
 }
 
 /* Mark the registers in operands that are read; or ask whether one that is written is marked. */
-static bool each_reg(struct search *search, struct ptx_part *part, const struct ptx_inst *inst,
-                     bool written) {
+static bool each_reg(struct slice_search *search, struct ptx_part *part,
+                     const struct ptx_inst *inst, bool written) {
     const struct ptx_function *f = part->function;
     const struct ptx_operand *o = f->operands + inst->operands;
     const uint32_t writes = ptx_flow_writes(inst, o);
@@ -168,8 +168,9 @@ static bool each_reg(struct search *search, struct ptx_part *part, const struct 
     return any;
 }
 
-/* What the callee gives back and is given, on both sides. */
-static void cross_call(struct search *search, struct ptx_part *part, const struct ptx_inst *inst) {
+/* Carry what is needed over a call: results and arguments, for caller and callee. */
+static void cross_call(struct slice_search *search, struct ptx_part *part,
+                       const struct ptx_inst *inst) {
     const struct ptx_function *f = part->function, *callee = ptx_outline_callee(f, inst);
     const struct ptx_operand *o = f->operands + inst->operands;
     const uint32_t at = o[0].kind == PTX_OPERAND_LIST;
@@ -201,7 +202,7 @@ static void cross_call(struct search *search, struct ptx_part *part, const struc
 }
 
 /* The bytes of a parameter that a load reads: the result depends on them. */
-static void need_param(struct search *search, const struct ptx_function *f,
+static void need_param(struct slice_search *search, const struct ptx_function *f,
                        const struct ptx_inst *inst, const struct ptx_operand *base) {
     const int64_t from =
         base->kind == PTX_OPERAND_SYM ? (int64_t)base->sym->address + base->imm : 0;
@@ -214,7 +215,7 @@ static void need_param(struct search *search, const struct ptx_function *f,
         search->outline->param_mask[i] = 0xff;
 }
 
-static void visit(struct search *search, struct ptx_part *part, uint32_t i) {
+static void visit(struct slice_search *search, struct ptx_part *part, uint32_t i) {
     const struct ptx_function *f = part->function;
     const struct ptx_inst *inst = &f->insts[i];
     const struct ptx_operand *o = f->operands + inst->operands;
@@ -300,9 +301,9 @@ static void note_specials(struct ptx_outline *outline, const struct ptx_part *pa
     }
 }
 
-/* Which registers are nothing but the address of a local variable, and which variables are nothing
- * but loaded from and stored to by these. */
-static void find_bases(struct search *search, struct ptx_part *part) {
+/* Find the registers that only ever hold the address of a local variable, and the variables that
+ * are only loaded and stored through such registers. */
+static void find_bases(struct slice_search *search, struct ptx_part *part) {
     const struct ptx_function *f = part->function;
     bool changed = true;
 
@@ -330,7 +331,7 @@ static void find_bases(struct search *search, struct ptx_part *part) {
     }
 }
 
-static void find_escaped(struct search *search, struct ptx_part *part) {
+static void find_escaped(struct slice_search *search, struct ptx_part *part) {
     const struct ptx_function *f = part->function;
 
     for (uint32_t i = 0; i < f->n_insts; i++) {
@@ -363,7 +364,7 @@ static void find_escaped(struct search *search, struct ptx_part *part) {
 
 bool ptx_control_slice_find(struct ptx_outline *outline) {
     static uint64_t n_searches; /* under the lock */
-    struct search search = { .outline = outline, .mark = ++n_searches, .changed = true };
+    struct slice_search search = { .outline = outline, .mark = ++n_searches, .changed = true };
 
     for (uint32_t p = 0; p < outline->n_parts; p++) {
         struct ptx_part *part = &outline->parts[p];

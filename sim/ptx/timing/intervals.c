@@ -29,13 +29,13 @@
 typedef __int128 wide;
 
 /* The bits of a register as a number: signed, or unsigned where it is all of it above. */
-struct value {
+struct interval {
     int64_t lo, hi;
     bool known;
     uint8_t by; /* PTX_BY_…: directions of the box that it differs along */
 };
 
-struct box {
+struct thread_box {
     uint32_t lo[6], hi[6]; /* threads x y z, blocks x y z; inclusive */
 };
 
@@ -44,24 +44,24 @@ struct intervals {
     const struct ptx_part *part;
     const struct ptx_function *f;
     const struct ptx_launch *launch;
-    struct value *regs;
+    struct interval *regs;
     uint32_t *inst_of; /* code → instruction */
-    const struct box *box;
+    const struct thread_box *box;
     uint64_t steps;
     struct ptx_worker worker; /* for what is counted */
     struct ptx_warp warp;
 };
 
-static struct value single(int64_t x) {
-    return (struct value){ x, x, true, 0 };
+static struct interval single(int64_t x) {
+    return (struct interval){ x, x, true, 0 };
 }
 
-static struct value unknown(uint8_t by) {
-    return (struct value){ 0, 0, false, by };
+static struct interval unknown(uint8_t by) {
+    return (struct interval){ 0, 0, false, by };
 }
 
 /* A range of numbers as the value of `bits` bits. */
-static struct value fit(wide lo, wide hi, unsigned bits, uint8_t by) {
+static struct interval fit(wide lo, wide hi, unsigned bits, uint8_t by) {
     const wide all = (wide)1 << bits;
     wide turns = lo / all;
 
@@ -79,10 +79,10 @@ static struct value fit(wide lo, wide hi, unsigned bits, uint8_t by) {
             hi -= all;
         }
     }
-    return (struct value){ (int64_t)lo, (int64_t)hi, true, lo == hi ? 0 : by };
+    return (struct interval){ (int64_t)lo, (int64_t)hi, true, lo == hi ? 0 : by };
 }
 
-static struct value as_signed(struct value v, unsigned bits) {
+static struct interval as_signed(struct interval v, unsigned bits) {
     const wide half = (wide)1 << (bits - 1);
 
     if (!v.known || v.hi < half)
@@ -94,7 +94,7 @@ static struct value as_signed(struct value v, unsigned bits) {
     return v;
 }
 
-static struct value as_unsigned(struct value v, unsigned bits) {
+static struct interval as_unsigned(struct interval v, unsigned bits) {
     if (!v.known || v.lo >= 0)
         return v;
     if (v.hi >= 0 || bits == 64)
@@ -104,7 +104,7 @@ static struct value as_unsigned(struct value v, unsigned bits) {
     return v;
 }
 
-static struct value seen_as(struct value v, enum ptx_type type) {
+static struct interval seen_as(struct interval v, enum ptx_type type) {
     const unsigned bits = ptx_ir_type_bytes(type) * 8;
 
     return ptx_ir_type_class(type) == 's' ? as_signed(v, bits) : as_unsigned(v, bits);
@@ -113,10 +113,10 @@ static struct value seen_as(struct value v, enum ptx_type type) {
 /* ---- operands ----------------------------------------------------------------------------------
  */
 
-static struct value direction(const struct intervals *r, unsigned i) {
+static struct interval direction(const struct intervals *r, unsigned i) {
     const bool same = r->box->lo[i] == r->box->hi[i];
 
-    return (struct value){ r->box->lo[i], r->box->hi[i], true, same ? 0 : (uint8_t)(1 << i) };
+    return (struct interval){ r->box->lo[i], r->box->hi[i], true, same ? 0 : (uint8_t)(1 << i) };
 }
 
 static bool known_special(int sreg) {
@@ -124,7 +124,7 @@ static bool known_special(int sreg) {
            sreg == PTX_SREG_dynamic_smem_size || sreg == PTX_SREG_zero || sreg == PTX_SREG_one;
 }
 
-static struct value special(const struct intervals *r, int sreg) {
+static struct interval special(const struct intervals *r, int sreg) {
     const struct ptx_launch *launch = r->launch;
 
     if (sreg >= PTX_SREG_tid_x && sreg <= PTX_SREG_tid_z)
@@ -145,14 +145,15 @@ static struct value special(const struct intervals *r, int sreg) {
     }
 }
 
-static struct value operand(const struct intervals *r, const struct ptx_operand *o, unsigned bits) {
-    struct value v;
+static struct interval operand(const struct intervals *r, const struct ptx_operand *o,
+                               unsigned bits) {
+    struct interval v;
 
     switch (o->kind) {
     case PTX_OPERAND_REG:
         v = r->regs[o->reg];
         if (ptx_ir_type_bytes(r->f->reg_types[o->reg]) == 0 && o->negate && v.known)
-            return (struct value){ 1 - v.hi, 1 - v.lo, true, v.by };
+            return (struct interval){ 1 - v.hi, 1 - v.lo, true, v.by };
         return v;
     case PTX_OPERAND_SREG:
         return special(r, o->reg);
@@ -164,7 +165,7 @@ static struct value operand(const struct intervals *r, const struct ptx_operand 
 /* ---- instructions ------------------------------------------------------------------------------
  */
 
-static struct value times(struct value a, struct value b, unsigned bits) {
+static struct interval times(struct interval a, struct interval b, unsigned bits) {
     const uint8_t by = a.by | b.by;
     const wide corners[] = { (wide)a.lo * b.hi, (wide)a.hi * b.lo, (wide)a.hi * b.hi };
     wide lo = (wide)a.lo * b.lo, hi = lo;
@@ -178,7 +179,7 @@ static struct value times(struct value a, struct value b, unsigned bits) {
     return fit(lo, hi, bits, by);
 }
 
-static struct value plus(struct value a, struct value b, int sign, unsigned bits) {
+static struct interval plus(struct interval a, struct interval b, int sign, unsigned bits) {
     const uint8_t by = a.by | b.by;
 
     if (!a.known || !b.known)
@@ -193,7 +194,7 @@ static int64_t filled(int64_t x) {
     return x <= 0 ? 0 : (int64_t)(UINT64_MAX >> __builtin_clzll((uint64_t)x));
 }
 
-static struct value logic(enum ptx_op op, struct value a, struct value b, unsigned bits) {
+static struct interval logic(enum ptx_op op, struct interval a, struct interval b, unsigned bits) {
     const uint8_t by = a.by | b.by;
 
     if (!a.known || !b.known)
@@ -225,7 +226,8 @@ static struct value logic(enum ptx_op op, struct value a, struct value b, unsign
     return fit(op == PTX_OP_or ? MAX(a.lo, b.lo) : 0, filled(a.hi | b.hi), bits, by);
 }
 
-static struct value divided(enum ptx_op op, struct value a, struct value b, unsigned bits) {
+static struct interval divided(enum ptx_op op, struct interval a, struct interval b,
+                               unsigned bits) {
     const uint8_t by = a.by | b.by;
 
     if (!a.known || !b.known || b.lo != b.hi || b.lo <= 0)
@@ -239,7 +241,8 @@ static struct value divided(enum ptx_op op, struct value a, struct value b, unsi
     return fit(0, MIN(a.hi, b.lo - 1), bits, by);
 }
 
-static struct value shifted(enum ptx_op op, struct value a, struct value n, unsigned bits) {
+static struct interval shifted(enum ptx_op op, struct interval a, struct interval n,
+                               unsigned bits) {
     const uint8_t by = a.by | n.by;
 
     n = as_unsigned(n, 32);
@@ -251,11 +254,11 @@ static struct value shifted(enum ptx_op op, struct value a, struct value n, unsi
     return fit(a.lo >> MIN(n.lo, INT64_C(63)), a.hi >> MIN(n.lo, INT64_C(63)), bits, by);
 }
 
-static struct value truth(bool yes, bool no, uint8_t by) {
+static struct interval truth(bool yes, bool no, uint8_t by) {
     return yes == no ? unknown(by) : single(yes);
 }
 
-static struct value compared(const struct ptx_mods *m, struct value a, struct value b) {
+static struct interval compared(const struct ptx_mods *m, struct interval a, struct interval b) {
     const uint8_t by = a.by | b.by;
 
     if (!a.known || !b.known)
@@ -273,7 +276,7 @@ static struct value compared(const struct ptx_mods *m, struct value a, struct va
     return truth(a.hi < b.lo || a.lo > b.hi, a.lo == a.hi && b.lo == b.hi && a.lo == b.lo, by);
 }
 
-static struct value both(enum ptx_op op, struct value a, struct value b) {
+static struct interval both(enum ptx_op op, struct interval a, struct interval b) {
     if (op == PTX_OP_and) {
         if ((a.known && !a.hi) || (b.known && !b.hi))
             return single(0);
@@ -349,8 +352,8 @@ static bool can_evaluate(const struct ptx_function *f, const struct ptx_inst *in
     }
 }
 
-static struct value param(const struct intervals *r, const struct ptx_operand *base,
-                          enum ptx_type type) {
+static struct interval param(const struct intervals *r, const struct ptx_operand *base,
+                             enum ptx_type type) {
     const uint32_t bytes = ptx_ir_type_bytes(type);
     const int64_t at = (int64_t)base->sym->address + base->imm;
     uint64_t x = 0;
@@ -361,15 +364,16 @@ static struct value param(const struct intervals *r, const struct ptx_operand *b
     return seen_as(fit((wide)x, (wide)x, bytes * 8, 0), type);
 }
 
-static struct value chosen(struct value p, struct value a, struct value b) {
+static struct interval chosen(struct interval p, struct interval a, struct interval b) {
     if (p.known)
         return p.lo ? a : b;
     if (!a.known || !b.known)
         return unknown(p.by | a.by | b.by);
-    return (struct value){ MIN(a.lo, b.lo), MAX(a.hi, b.hi), true, (uint8_t)(p.by | a.by | b.by) };
+    return (struct interval){ MIN(a.lo, b.lo), MAX(a.hi, b.hi), true,
+                              (uint8_t)(p.by | a.by | b.by) };
 }
 
-static struct value compare(const struct intervals *r, const struct ptx_inst *inst) {
+static struct interval compare(const struct intervals *r, const struct ptx_inst *inst) {
     const struct ptx_operand *o = r->f->operands + inst->operands;
     const struct ptx_mods *m = &inst->opcode->mods;
     const enum ptx_type type = inst->opcode->types[inst->opcode->n_types - 1];
@@ -377,7 +381,7 @@ static struct value compare(const struct intervals *r, const struct ptx_inst *in
     /* names of comparisons that are unsigned whatever the type is */
     const bool plain = PTX_HAS(m, lo) || PTX_HAS(m, ls) || PTX_HAS(m, hi) || PTX_HAS(m, hs) ||
                        ptx_ir_type_class(type) != 's';
-    struct value a = operand(r, &o[1], bits), b = operand(r, &o[2], bits), v;
+    struct interval a = operand(r, &o[1], bits), b = operand(r, &o[2], bits), v;
 
     a = plain ? as_unsigned(a, bits) : as_signed(a, bits);
     b = plain ? as_unsigned(b, bits) : as_signed(b, bits);
@@ -390,14 +394,14 @@ static struct value compare(const struct intervals *r, const struct ptx_inst *in
     return v;
 }
 
-static struct value evaluate(const struct intervals *r, const struct ptx_inst *inst) {
+static struct interval evaluate(const struct intervals *r, const struct ptx_inst *inst) {
     const struct ptx_opcode *opcode = inst->opcode;
     const struct ptx_operand *o = r->f->operands + inst->operands;
     const enum ptx_type type = opcode->types[opcode->n_types - 1];
     const bool pred = type == PTX_pred;
     const unsigned bits = pred ? 1 : ptx_ir_type_bytes(type) * 8;
     const unsigned to_bits = PTX_HAS(&opcode->mods, wide) ? bits * 2 : bits;
-    struct value a, b, c = single(0);
+    struct interval a, b, c = single(0);
 
     if (opcode->op == PTX_OP_setp)
         return compare(r, inst);
@@ -463,8 +467,8 @@ static bool pass_loop(struct intervals *r, const struct ptx_loop *loop,
     const unsigned bits = counter->bytes * 8U;
     const uint64_t *each = (const uint64_t *)&loop->each;
     uint64_t *stats = (uint64_t *)&r->worker.stats, rounds;
-    struct value x = r->regs[counter->reg], bound = operand(r, &loop->bound, bits);
-    struct value step = as_signed(operand(r, &counter->step, bits), bits);
+    struct interval x = r->regs[counter->reg], bound = operand(r, &loop->bound, bits);
+    struct interval step = as_signed(operand(r, &counter->step, bits), bits);
 
     x = loop->is_signed ? as_signed(x, bits) : as_unsigned(x, bits);
     bound = loop->is_signed ? as_signed(bound, bits) : as_unsigned(bound, bits);
@@ -477,7 +481,7 @@ static bool pass_loop(struct intervals *r, const struct ptx_loop *loop,
     for (uint32_t i = 0; i < loop->n_counters; i++) {
         const struct ptx_counter *c = &loop->counters[i];
         const unsigned width = c->bytes * 8U;
-        const struct value steps =
+        const struct interval steps =
             times(as_signed(operand(r, &c->step, width), width), single((int64_t)rounds), width);
 
         r->regs[c->reg] = plus(r->regs[c->reg], steps, c->subtracted ? -1 : 1, width);
@@ -511,7 +515,7 @@ static int follow_box(struct intervals *r, uint8_t *ret_by) {
         if (++r->steps > RANGE_STEPS)
             return -E2BIG;
         if (i < r->f->n_insts && inst->guard >= 0) {
-            const struct value guard = r->regs[inst->guard];
+            const struct interval guard = r->regs[inst->guard];
 
             if (!guard.known) {
                 *ret_by = guard.by;
@@ -549,7 +553,7 @@ static int follow_box(struct intervals *r, uint8_t *ret_by) {
 }
 
 /* Halve the box along one of the directions: blocks before threads, long before short. */
-static bool cut(struct box *box, uint8_t by, struct box *rest) {
+static bool cut(struct thread_box *box, uint8_t by, struct thread_box *rest) {
     int best = -1;
 
     for (int i = 0; i < 6; i++) {
@@ -580,7 +584,7 @@ static void add_box(const struct intervals *r, struct ptx_stats *to) {
 }
 
 static int cover(struct intervals *r, struct ptx_stats *ret) {
-    struct box boxes[MAX_BOXES];
+    struct thread_box boxes[MAX_BOXES];
     uint32_t n = 1;
 
     for (int i = 0; i < 3; i++) {

@@ -158,8 +158,8 @@ static bool is_counted(const struct ptx_code *code) {
             code->run == count_atomic || code->run == count_copy);
 }
 
-/* Merge counted instructions that follow each other. No branch leads in between: where control flow
- * meets there is a join, or before it an instruction that never goes on. */
+/* Merge counted instructions that follow each other. No branch leads to a place between them: a
+ * branch target begins with a join, or follows an instruction that never falls through. */
 static int bundle(struct ptx_program *program) {
     for (uint32_t i = 0; i < program->n_code; i++) {
         struct ptx_worker worker = { 0 };

@@ -42,9 +42,9 @@ struct ptx_loop {
     } counters[PTX_MAX_COUNTERS];
     uint32_t n_counters;
     uint32_t compared;   /* which of the counters */
-    bool compared_after; /* it was stepped */
+    bool compared_after; /* after its step */
     bool is_signed;      /* the comparison */
-    enum ptx_mod going;  /* lt, le, gt, ge, eq, ne: on as long as the counter is so */
+    enum ptx_mod going;  /* lt, le, gt, ge, eq, ne: the loop goes on while this holds */
     struct ptx_operand bound;
     int32_t bound_ref;
     struct ptx_stats each; /* of one thread, once round */
@@ -80,8 +80,8 @@ struct ptx_outline {
 struct ptx_outline *ptx_outline_get(struct ptx_function *kernel);
 void ptx_outline_free(struct ptx_outline *outline);
 
-/* Find what control flow depends on in all parts; false: on data. The caller holds the lock of all
- * outlines. */
+/* Find what the control flow of all parts depends on; false: it depends on data. The caller holds
+ * the lock of all outlines. */
 bool ptx_control_slice_find(struct ptx_outline *outline);
 /* The callee of a call; NULL: it is in a register. */
 struct ptx_function *ptx_outline_callee(const struct ptx_function *f, const struct ptx_inst *inst);
@@ -96,8 +96,8 @@ int ptx_outline_cost(struct ptx_outline *outline, const struct ptx_run *run, str
 
 /* Find the counting loops, and let the reduced program skip them. -ENOMEM. */
 int ptx_loops_find(struct ptx_part *part);
-/* How many more rounds a loop makes when its counter is `x` at its branch, which is taken; 0: that
- * cannot be said. Numbers are of the counter's width, signed or not as they are compared. */
+/* How many more rounds a loop makes when its counter is `x` at its branch and the branch is taken;
+ * 0: unknown. Numbers have the counter's width, and are signed if the comparison is. */
 uint64_t ptx_loops_rounds(const struct ptx_loop *loop, int64_t x, int64_t step, int64_t bound);
 
 /* The two ways. By intervals of blocks and threads with the same control flow: -E2BIG if there are

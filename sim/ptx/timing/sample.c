@@ -106,7 +106,7 @@ static void one_way(struct ptx_samples *samples, uint64_t extent, uint64_t strid
 void ptx_sample(struct ptx_samples *samples, const uint32_t grid[3], unsigned n) {
     const uint64_t x = grid[0], y = grid[1], z = grid[2];
     const uint64_t stride[3] = { 1, x, x * y };
-    /* One inside, one at the end. */
+    /* In each direction: one block inside, one at the end. */
     const uint64_t mx = (x - 1) / 2, my = (y - 1) / 2 * x, mz = (z - 1) / 2 * x * y;
     const uint64_t lx = x - 1, ly = (y - 1) * x, lz = (z - 1) * x * y;
     unsigned n_ways = 0, way = 0;

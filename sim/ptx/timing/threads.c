@@ -27,20 +27,20 @@
 #define WARPS_ENOUGH 512 /* for a second thread to be worth waking */
 
 /* Which threads of a launch are followed. */
-struct plan {
+struct thread_plan {
     const struct ptx_outline *outline;
     const struct ptx_launch *launch;
     bool by_block;     /* lanes are blocks */
     uint8_t depends;   /* on which numbers of blocks: bit 0 is x */
     uint64_t n_kinds;  /* of blocks */
-    uint64_t n_each;   /* threads that each one followed stands for */
+    uint64_t n_each;   /* how many threads a thread that is followed stands for */
     uint64_t n_picked; /* of the kinds */
     uint64_t n_units;  /* what is followed at once: a block, or 32 */
     uint64_t limit;    /* steps that this may take */
 };
 
-struct walk {
-    const struct plan *plan;
+struct thread_walk {
+    const struct thread_plan *plan;
     struct ptx_run run;
     uint64_t limit;
     _Atomic uint64_t next, used;
@@ -49,12 +49,12 @@ struct walk {
     struct ptx_stats stats;
 };
 
-static uint64_t picked_kind(const struct plan *plan, uint64_t i) {
+static uint64_t picked_kind(const struct thread_plan *plan, uint64_t i) {
     return ptx_sample_pick(plan->n_kinds, plan->n_picked, i);
 }
 
 /* The numbers of the first block of a kind. */
-static void kind_block(const struct plan *plan, uint64_t kind, uint32_t ret[3]) {
+static void kind_block(const struct thread_plan *plan, uint64_t kind, uint32_t ret[3]) {
     for (int i = 0; i < 3; i++) {
         const uint32_t n = plan->depends >> i & 1 ? plan->launch->grid[i] : 1;
 
@@ -72,7 +72,7 @@ static void set_lane(struct ptx_block *block, int sreg, uint32_t lane, uint32_t 
 }
 
 /* A block of one warp whose lanes are threads of up to 32 blocks. */
-static void start_blocks(const struct plan *plan, struct ptx_block *block, uint64_t unit) {
+static void start_blocks(const struct thread_plan *plan, struct ptx_block *block, uint64_t unit) {
     const struct ptx_launch *launch = plan->launch;
     const uint64_t first = unit * PTX_LANES;
     const uint32_t n = (uint32_t)MIN(plan->n_picked - first, (uint64_t)PTX_LANES);
@@ -96,7 +96,7 @@ static void start_blocks(const struct plan *plan, struct ptx_block *block, uint6
 }
 
 /* All warps of a block to their ends, one by one: they do not wait for each other. */
-static void run_block(struct walk *walk, struct ptx_block *block) {
+static void run_block(struct thread_walk *walk, struct ptx_block *block) {
     struct ptx_worker *worker = block->worker;
     void (*run)(struct ptx_warp *) = ptx_isa_get()->warp_run;
 
@@ -121,8 +121,8 @@ static void run_block(struct walk *walk, struct ptx_block *block) {
 }
 
 static void follow(void *arg, unsigned index) {
-    struct walk *walk = arg;
-    const struct plan *plan = walk->plan;
+    struct thread_walk *walk = arg;
+    const struct thread_plan *plan = walk->plan;
     struct ptx_launch launch = *plan->launch;
     struct ptx_worker *worker = aligned_alloc(64, (sizeof(*worker) + 63) & ~(size_t)63);
     struct ptx_block *block = NULL;
@@ -169,7 +169,7 @@ static void follow(void *arg, unsigned index) {
     free(worker);
 }
 
-static void weigh(struct ptx_stats *stats, const struct plan *plan) {
+static void weigh(struct ptx_stats *stats, const struct thread_plan *plan) {
     uint64_t *values = (uint64_t *)stats;
 
     for (size_t i = 0; i < sizeof(*stats) / sizeof(*values); i++)
@@ -177,12 +177,12 @@ static void weigh(struct ptx_stats *stats, const struct plan *plan) {
                                plan->n_picked);
 }
 
-/* Follow what is planned. -E2BIG when that took more than `limit` steps; how many it took and how
- * uncertain the sum is when asked for. */
-static int walk_plan(const struct plan *plan, const struct ptx_run *like, uint64_t limit,
+/* Follow the planned threads. -E2BIG if that takes more than `limit` steps. Optionally returns the
+ * number of steps and how uncertain the sum is. */
+static int walk_plan(const struct thread_plan *plan, const struct ptx_run *like, uint64_t limit,
                      struct ptx_stats *ret, uint64_t *ret_used, double *ret_uncertainty) {
     struct ptx_result result = { 0 };
-    struct walk walk = { .plan = plan, .limit = limit };
+    struct thread_walk walk = { .plan = plan, .limit = limit };
     cleanup(freep) double *costs = NULL;
     const uint64_t n_warps =
         plan->by_block ? plan->n_units : plan->n_units * (plan->n_each / PTX_LANES + 1);
@@ -223,14 +223,14 @@ static int walk_plan(const struct plan *plan, const struct ptx_run *like, uint64
     return 0;
 }
 
-static void pick(struct plan *plan, uint64_t n) {
+static void pick(struct thread_plan *plan, uint64_t n) {
     plan->n_picked = MIN(n, plan->n_kinds);
     plan->n_units = plan->by_block ? (plan->n_picked + PTX_LANES - 1) / PTX_LANES : plan->n_picked;
 }
 
 /* Estimate from some kinds of blocks, as many as affordable. Each step depends only on those before
  * it, and on nothing that differs from run to run. */
-static int estimate(struct plan *plan, const struct ptx_run *run, struct ptx_stats *ret) {
+static int estimate(struct thread_plan *plan, const struct ptx_run *run, struct ptx_stats *ret) {
     const uint64_t all = plan->n_kinds, limit = plan->limit;
     uint64_t n = MIN(all, FIRST_PICKED), used = 0;
     double off = 1;
@@ -261,7 +261,7 @@ static int estimate(struct plan *plan, const struct ptx_run *run, struct ptx_sta
 int ptx_threads_cost(const struct ptx_outline *outline, const struct ptx_run *run,
                      struct ptx_stats *ret) {
     const struct ptx_launch *launch = run->launch;
-    struct plan plan = { .outline = outline, .launch = launch, .n_kinds = 1, .n_each = 1 };
+    struct thread_plan plan = { .outline = outline, .launch = launch, .n_kinds = 1, .n_each = 1 };
     int r;
 
     plan.limit = launch->follow_limit ? launch->follow_limit : FOLLOWED;
@@ -281,7 +281,7 @@ int ptx_threads_cost(const struct ptx_outline *outline, const struct ptx_run *ru
  */
 
 /* All that the cost of a launch depends on, then its parameters. */
-struct key {
+struct launch_key {
     uint32_t grid[3], block[3];
     uint32_t dynamic_shared_bytes, n_sms, cooperative, unused;
 };
@@ -298,9 +298,9 @@ void ptx_threads_memo_free(struct ptx_threads_memo *memo) {
 
 static void make_key(const struct ptx_outline *outline, const struct ptx_launch *launch,
                      unsigned char *ret) {
-    struct key key = { .dynamic_shared_bytes = launch->dynamic_shared_bytes,
-                       .n_sms = launch->n_sms,
-                       .cooperative = launch->cooperative };
+    struct launch_key key = { .dynamic_shared_bytes = launch->dynamic_shared_bytes,
+                              .n_sms = launch->n_sms,
+                              .cooperative = launch->cooperative };
 
     memcpy(key.grid, launch->grid, sizeof(key.grid));
     memcpy(key.block, launch->block, sizeof(key.block));
@@ -312,7 +312,7 @@ static void make_key(const struct ptx_outline *outline, const struct ptx_launch 
 int ptx_outline_cost(struct ptx_outline *outline, const struct ptx_run *run,
                      struct ptx_stats *ret) {
     const struct ptx_launch *launch = run->launch;
-    const size_t bytes = sizeof(struct key) + launch->kernel->param_bytes;
+    const size_t bytes = sizeof(struct launch_key) + launch->kernel->param_bytes;
     cleanup(freep) unsigned char *key = calloc(1, bytes);
     bool found = false;
     int r;

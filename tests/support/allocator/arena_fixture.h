@@ -4,7 +4,7 @@
  * Arena fixture: one arena over one device oracle, and calls that tell both, for tests of the
  * arena.
  *
- * Each test begin()s and end()s its own; what the calls do not expect fails the test.
+ * Each test begin()s and end()s its own; anything unexpected fails the test.
  */
 #include <errno.h>
 #include <string.h>
@@ -40,7 +40,7 @@ static inline void right(void) {
     ck_assert_msg(!device_oracle_mistake(oracle), "%s", device_oracle_mistake(oracle));
 }
 
-/* The arena's end takes its blocks with it, and all of its memory where the source takes it. */
+/* Ending the arena frees its blocks, and gives its memory back if the source takes it. */
 static inline void end(void) {
     bool gives = !device_oracle_source(oracle)->grow || device_oracle_source(oracle)->trim;
 

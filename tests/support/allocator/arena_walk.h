@@ -4,8 +4,8 @@
  * Arena walk: calls of an arena's whole API, chosen by numbers, judged by the device oracle.
  *
  * The numbers come from a seed (a random walk) or from bytes (a fuzzer's). After each step, or now
- * and then, arena_check() and the oracle are asked, and the arena's statistics are compared with
- * what the walk itself counted.
+ * and then, the walk calls arena_check() and asks the oracle, and compares the arena's statistics
+ * with its own counts.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,7 +27,8 @@ struct arena_walk_numbers {
     size_t size;
 };
 
-/* `n_steps` steps, or until the bytes end. NULL, or the first mistake, to be freed. */
+/* Run `n_steps` steps, or until the bytes end. Returns NULL, or the first mistake, which the caller
+ * frees. */
 char *arena_walk_run(const struct arena_walk_options *options, struct arena_walk_numbers *numbers,
                      unsigned n_steps);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Device oracle: a memory source, and streams, that know what is true.
+ * Device oracle: a memory source and streams that check everything the arena does.
  *
  * It plays the device to an arena: which pages are mapped, which region is where, what each stream
  * has still to do. It keeps a map of every granule of that device, with its block and the work

@@ -2,7 +2,7 @@
 #pragma once
 /*
  * Plan shapes: lives of buffers as graphs have them, and some that no graph has, for tests and
- * benchmarks of plans; the greedy plans of the field, to stand beside; and a judge.
+ * benchmarks of plans; the usual greedy plans, for comparison; and a judge.
  *
  * The same shape, n and seed give the same buffers on every machine.
  */
@@ -26,13 +26,13 @@ extern const size_t n_plan_shapes;
 enum greedy_gap { GREEDY_LOWEST, GREEDY_TIGHTEST };
 
 /*
- * What the field does: largest first, each into a gap between those that live at the same time.
- * Fills in the offsets and returns what they need. O(n²), and in no way clever: a reference.
+ * The usual greedy plan: largest first, each into a gap between those that live at the same time.
+ * Fills in the offsets and returns the bytes that they need. A simple reference in O(n²).
  */
 uint64_t plan_greedy(struct plan_buffer *buffers, size_t n, enum greedy_gap gap);
 
 /*
- * Whether a plan is one, by another way than plan_check()'s: moment by moment, what begins between
- * its neighbours in memory. NULL: it is; else what is wrong.
+ * Checks a plan in another way than plan_check(): moment by moment, it compares each buffer that
+ * begins with its neighbours in memory. NULL: the plan is valid; else what is wrong.
  */
 const char *plan_mistake(const struct plan_buffer *buffers, size_t n, uint64_t bytes);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
-/* Comma locale: it writes 1,5, made here, because a machine need have none. */
+/* Comma locale: a locale that writes 1,5. The test makes it itself, because the machine may have
+ * none. */
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +11,8 @@
 
 #include "tests/support/suite.h"
 
-/* The C library's own format of LC_NUMERIC. false: it takes no such file; a skip was printed. */
+/* Writes LC_NUMERIC in the C library's own format. False: the library does not take such a file; a
+ * skip was printed. */
 static inline bool comma_locale_set(void) {
     static const struct {
         uint32_t magic, n, at[6];

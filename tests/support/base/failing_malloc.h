@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Failing malloc: a host that has no memory just when it is asked for some.
+ * Failing malloc: makes a chosen allocation of the host fail.
  *
  * Every malloc(), calloc(), realloc(), posix_memalign(), aligned_alloc() and strdup() of the code
  * that is linked into the test is counted, on every thread.
@@ -22,6 +22,6 @@ void failing_malloc_at(uint64_t n);
 /* From now on none fails. Whether one did. */
 bool failing_malloc_end(void);
 
-/* From now on addresses that are reserved get no memory, or do again: mprotect() fails, each time.
+/* From now on every mprotect() fails, so that reserved addresses get no memory; or succeeds again.
  */
 void failing_malloc_pages(bool fail);

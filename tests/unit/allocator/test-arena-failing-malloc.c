@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A host that has no memory for the arena's records: none of the device's is lost. */
+/* A host that has no memory for the arena's records: no device memory is lost. */
 #include "base/random.h"
 #include "tests/support/base/failing_malloc.h"
 #include "tests/support/allocator/arena_fixture.h"
@@ -7,8 +7,10 @@
 #define BLOCKS 4000
 #define STEPS  6000
 
-/* Small blocks, and now and then one for which pages must come together; often so many that there
- * are records for no more. */
+/*
+ * Small blocks, and sometimes one for which pages must be moved together; often so many that the
+ * records run out.
+ */
 static void walk(const struct device_oracle_options *options, uint64_t seed, bool recovers,
                  uint64_t *ret_refused) {
     static struct arena_block blocks[BLOCKS];

@@ -72,7 +72,7 @@ START_TEST(what_cannot_be_taken_at_the_start_is_refused_in_words) {
         ck_assert_uint_eq(device_oracle_calls(oracle), 0);
         oracle = device_oracle_free(oracle);
     }
-    /* A cap that is no whole pages is taken as far as it goes. */
+    /* A cap that is not a multiple of the page is used up to its last whole page. */
     begin(&placed, &(struct arena_options){ .cap_bytes = MIB(8) - 1, .initial_bytes = MIB(8) - 1 });
     ck_assert_uint_eq(stats().reserved_bytes, MIB(8) - PAGE);
     end();
@@ -92,7 +92,7 @@ static int region_free_askew(void *userdata, uint64_t address, uint64_t bytes) {
     return 0;
 }
 
-START_TEST(a_region_that_lies_askew_is_given_back_and_refused_in_words) {
+START_TEST(a_misaligned_region_is_given_back_and_refused_in_words) {
     struct mem_source source = { .region_new = region_new_askew,
                                  .region_free = region_free_askew,
                                  .page_bytes = PAGE };
@@ -204,7 +204,7 @@ START_TEST(a_source_that_fails_at_any_call_does_no_harm) {
                 program();
                 if (n == 0)
                     n_calls = device_oracle_calls(oracle);
-                /* Once the source is well again, everything is there. */
+                /* Once the source works again, all memory is there. */
                 device_oracle_fail(oracle, 0, false);
                 arena_trim(arena, 0, NULL);
                 if (!kinds[kind].no_trim)
@@ -405,20 +405,20 @@ START_TEST(a_host_without_memory_for_records_costs_the_device_nothing) {
 }
 END_TEST
 
-/* What the report says would do, does. */
+/* What the report says would help does help. */
 START_TEST(a_cap_as_much_larger_as_the_report_says_is_enough) {
     static const struct {
         uint64_t cap, first, asked, align;
         const char *words;
         uint64_t cut; /* the cap, once the first block is live */
     } cases[] = {
-        { MIB(1), KIB(900), KIB(200), 0, "A cap larger by 192 KiB", MIB(1) },
-        { KIB(32), 0, KIB(4), 0, "A cap larger by 32 KiB", KIB(32) }, /* less than a page */
+        { MIB(1), KIB(900), KIB(200), 0, "Raising the cap by 192 KiB", MIB(1) },
+        { KIB(32), 0, KIB(4), 0, "Raising the cap by 32 KiB", KIB(32) }, /* less than a page */
         { MIB(1), KIB(1000), 1, KIB(256), "aligned to 256 KiB", MIB(1) },
-        { MIB(1), KIB(1000), KIB(1000), 0, "A cap larger by 1 MiB", MIB(1) },
-        { MIB(4), MIB(4), MIB(1), 0, "A cap larger by 3 MiB", MIB(2) },
-        { MIB(2) - 1, MIB(1), MIB(1), 0, "A cap larger by 1 B", MIB(2) - 1 },
-        { MIB(2), MIB(2), MIB(1) + 1, 0, "A cap larger by 1.1 MiB", MIB(2) },
+        { MIB(1), KIB(1000), KIB(1000), 0, "Raising the cap by 1 MiB", MIB(1) },
+        { MIB(4), MIB(4), MIB(1), 0, "Raising the cap by 3 MiB", MIB(2) },
+        { MIB(2) - 1, MIB(1), MIB(1), 0, "Raising the cap by 1 B", MIB(2) - 1 },
+        { MIB(2), MIB(2), MIB(1) + 1, 0, "Raising the cap by 1.1 MiB", MIB(2) },
     };
 
     for (unsigned n = 0; n < ELEMENTSOF(cases); n++) {
@@ -435,10 +435,10 @@ START_TEST(a_cap_as_much_larger_as_the_report_says_is_enough) {
         arena_set_cap(arena, cases[n].cut);
         ck_assert_int_eq(arena_alloc(arena, &request, &block, &err), -ENOMEM);
         ck_assert_msg(strstr(err.text, cases[n].words), "%u: %s", n, err.text);
-        larger = strstr(err.text, "A cap larger by ");
+        larger = strstr(err.text, "Raising the cap by ");
         ck_assert_msg(larger, "%u: %s", n, err.text);
-        snprintf(amount, sizeof(amount), "%s", larger + strlen("A cap larger by "));
-        *strstr(amount, " would") = 0;
+        snprintf(amount, sizeof(amount), "%s", larger + strlen("Raising the cap by "));
+        *strchr(amount, ',') = 0;
         ck_assert_int_eq(units_parse_bytes(&more, amount), 0);
         arena_set_cap(arena, cases[n].cut + more);
         ck_assert_int_eq(arena_alloc(arena, &request, &block, NULL), 0);
@@ -565,4 +565,4 @@ SUITE("arena-grow", growth_is_in_pages_and_at_most_one_percent_beyond_the_need,
       offsets_do_not_depend_on_the_number_of_processors, a_cap_can_be_changed,
       the_hole_that_fits_is_found_behind_others_that_do_not,
       what_cannot_be_taken_at_the_start_is_refused_in_words,
-      a_region_that_lies_askew_is_given_back_and_refused_in_words)
+      a_misaligned_region_is_given_back_and_refused_in_words)

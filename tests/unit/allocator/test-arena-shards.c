@@ -3,7 +3,7 @@
 #include "allocator/internal.h"
 #include "tests/support/allocator/arena_fixture.h"
 
-/* As threads do that meet; this one is at home in the last shard then. */
+/* Add shards as threads that meet do; afterwards this thread allocates in the last one. */
 static void add_shards(unsigned n_shards) {
     pthread_mutex_lock(&arena->growing);
     for (unsigned n = 1; n < n_shards; n++) {
@@ -142,7 +142,7 @@ START_TEST(a_thread_goes_to_the_shard_that_it_lives_off) {
     give(block);
     for (unsigned n = 0; n < 40; n++)
         ck_assert_uint_eq(shard_of(take(KIB(1))), 0);
-    ck_assert_uint_eq(arena->shards[0]->residents, 2); /* one of them was said to be there */
+    ck_assert_uint_eq(arena->shards[0]->residents, 2); /* the test itself set one of them */
     ck_assert_uint_eq(arena->shards[1]->residents, 0);
     misses = arena->shards[1]->misses;
     ck_assert_uint_lt(misses, 40);

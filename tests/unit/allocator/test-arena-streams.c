@@ -139,7 +139,7 @@ START_TEST(a_few_bytes_of_a_stream_do_not_withhold_a_large_neighbour) {
         ck_assert_int_eq(try_on(KIB(512), two), 0);
         ck_assert_int_eq(try_on(KIB(512), 0), 0);
 
-        /* The stream itself may have both, and what is left of them stays whose it was. */
+        /* The stream itself may have both; the rests keep their streams. */
         ck_assert_int_eq(try_on(KIB(512) + 256, two), -ENOMEM);
         large = take_on(KIB(500), 0);
         give_on(take_on(KIB(12) + 256, one), one);
@@ -235,7 +235,7 @@ START_TEST(the_end_of_an_arena_waits_for_its_streams) {
     for (unsigned live = 0; live < 2; live++) {
         begin_streams(true, false);
         give_on(take_on(MIB(1), one), one);
-        if (live) { /* the past of a block that is live: what was said of the last one holds */
+        if (live) { /* the past of a live block: the same holds as for the one before */
             struct arena_block block = take_on(MIB(1), one);
 
             device_oracle_give(oracle, block.address, MIB(1), NULL, 0);

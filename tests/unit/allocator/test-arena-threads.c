@@ -60,8 +60,10 @@ static struct block *take(uint64_t *random) {
     return block;
 }
 
-/* On the stream it was for and at times on another one too, so that some wait for two; or only on
- * another, or plainly, though the stream may still be at what the memory was before. */
+/*
+ * Free on the block's own stream and sometimes on another too, so that some blocks wait for two; or
+ * only on another, or plainly, although the stream may still work on what the memory was before.
+ */
 static void give(struct block *block, uint64_t *random) {
     uint8_t streams[2] = { block->stream, 0 };
     unsigned n = block->stream != 0;
@@ -425,7 +427,7 @@ START_TEST(an_arena_too_many_for_homes_has_one_shard) {
     ck_assert_uint_eq(many[THREAD_SHARD_ARENAS]->n_shards, 1);
     ck_assert_uint_eq(many[0]->shards[0]->residents, 0);
 
-    /* A place that is given up is another one's. */
+    /* A slot that an arena gives up goes to another arena. */
     many[3] = arena_free(many[3]);
     ck_assert_int_eq(arena_new(&many[3], device_oracle_source(oracle),
                                &(struct arena_options){ .max_shards = 2 }, NULL),

@@ -74,7 +74,7 @@ START_TEST(what_has_to_be_waited_for_is_asked_for_once_and_not_a_failure) {
 
         ck_assert_int_eq(arena_alloc(a, &(struct arena_request){ .bytes = MIB(6) }, &block, &err),
                          -EAGAIN);
-        ck_assert_msg(strstr(err.text, "waited for"), "%s", err.text);
+        ck_assert_msg(strstr(err.text, "wait for"), "%s", err.text);
         /* No smaller piece, no other way. */
         ck_assert_uint_eq(payer.n_asked, 1);
         ck_assert_uint_ge(payer.asked_bytes, MIB(6));
@@ -129,7 +129,7 @@ static void *alloc_beside(void *userdata) {
     return NULL;
 }
 
-START_TEST(who_waits_outside_holds_up_nobody) {
+START_TEST(a_caller_that_waits_outside_blocks_no_other) {
     struct payer payer;
     struct arena *a = payer_open(&payer, true);
     struct arena_block block;
@@ -149,4 +149,4 @@ START_TEST(who_waits_outside_holds_up_nobody) {
 END_TEST
 
 SUITE("arena-wait", what_has_to_be_waited_for_is_asked_for_once_and_not_a_failure,
-      after_a_refusal_the_rest_is_what_is_waited_for, who_waits_outside_holds_up_nobody)
+      after_a_refusal_the_rest_is_what_is_waited_for, a_caller_that_waits_outside_blocks_no_other)

@@ -300,9 +300,9 @@ START_TEST(the_report_names_holders_and_what_would_help) {
     ck_assert_int_eq(arena_alloc(arena, &request, &block, &err), -ENOMEM);
     for (unsigned n = 0; n < 10; n++) {
         static const char *const words[] = {
-            "GPU-1",        "asked for 3 MiB", "for matmul",      "live 6 MiB in 2 blocks",
-            "cap of 8 MiB", "largest",         "conv1 3 MiB (1)", "conv2 3 MiB (1)",
-            "A cap larger", "Lease 7 of anna",
+            "GPU-1",           "asked for 3 MiB", "for matmul",      "live 6 MiB in 2 blocks",
+            "cap of 8 MiB",    "largest",         "conv1 3 MiB (1)", "conv2 3 MiB (1)",
+            "Raising the cap", "Lease 7 of anna",
         };
 
         ck_assert_msg(strstr(err.text, words[n]), "%s is not in: %s", words[n], err.text);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans of every shape: limits, the greedy plans beside them, and random ones with a judge. Plans
- * are the same on every machine, so limits are exact and what they hold is no matter of luck. */
+/*
+ * Plans of every shape: limits, the greedy plans beside them, and random ones with a judge. Plans
+ * are the same on every machine, so limits are exact and tests do not depend on luck.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -122,9 +122,11 @@ START_TEST(each_row_of_the_table_holds) {
 }
 END_TEST
 
-/* Rows 19, 43, 44, 62, 63, 78: it is not published what the driver does; base/visible.c says why
- * we do this. */
-START_TEST(the_corners_nobody_has_published_are_settled) {
+/*
+ * Rows 19, 43, 44, 62, 63, 78: NVIDIA does not document what the driver does; base/visible.c says
+ * why we do this.
+ */
+START_TEST(unpublished_corner_cases_are_settled) {
     struct visible_list list;
 
     expect(&four, "1,4,1", "[1]");
@@ -173,15 +175,15 @@ START_TEST(a_cut_says_where_and_why) {
         { "0,2,-1,1", "item 3 (\"-1\") is negative", 4 },
         { "0,4,1", "item 2 (\"4\") is out of range", 2 },
         { "0,,1", "item 2 (\"\") is empty", 2 },
-        { "abc", "item 1 (\"abc\") is no index, and no UUID where indices stand", 0 },
+        { "abc", "item 1 (\"abc\") is not an index (UUIDs cannot be mixed with indices)", 0 },
         { "0,1,0", "item 3 (\"0\") names a device for the second time, which empties the list", 4 },
-        { "GPU-e", "item 1 (\"GPU-e\") is the beginning of more than one GPU's UUID", 0 },
-        { "GPU-12", "item 1 (\"GPU-12\") is no GPU of this box", 0 },
-        { "GPU-99,1", "item 2 (\"1\") is no GPU UUID, as the items before it are", 7 },
-        { "MIG-1", "item 1 (\"MIG-1\") is no MIG device of this box", 0 },
+        { "GPU-e", "item 1 (\"GPU-e\") matches the UUIDs of several GPUs", 0 },
+        { "GPU-12", "item 1 (\"GPU-12\") is not a GPU of this box", 0 },
+        { "GPU-99,1", "item 2 (\"1\") is not a GPU UUID like the items before it", 7 },
+        { "MIG-1", "item 1 (\"MIG-1\") is not a MIG device of this box", 0 },
         { "\xc3\xa9\n\"\\",
-          "item 1 (\"\\xc3\\xa9\\x0a\\x22\\x5c\") is no index, and no UUID where "
-          "indices stand",
+          "item 1 (\"\\xc3\\xa9\\x0a\\x22\\x5c\") is not an index (UUIDs cannot be mixed "
+          "with indices)",
           0 },
     };
 
@@ -216,8 +218,8 @@ START_TEST(instances_are_named_by_uuid_or_path_and_come_alone) {
     expect(&mixed, "MIG-f2b5fbbd,GPU-99,0", "[1/f2b5fbbd]");
     expect(&mixed, "GPU-99,MIG-f2b5fbbd", "[0]");
     ck_assert_str_eq(decide(&mixed, "MIG-f2b5fbbd,MIG-89c850dc", NULL).reason,
-                     "CUDA shows a process one MIG device, and no whole GPU beside it: "
-                     "the first MIG device of the 2 stays");
+                     "CUDA shows a process only one MIG device, and no whole GPU beside it: "
+                     "the first of the 2 MIG devices is used");
 }
 END_TEST
 
@@ -300,7 +302,7 @@ START_TEST(numbers_that_overflow_are_out_of_range) {
 END_TEST
 
 START_TEST(a_text_ends_at_its_length_and_not_at_a_nul) {
-    /* Exactly as long as its content: a byte too far and the sanitizer speaks. */
+    /* Exactly as long as its content, so that the sanitizer reports a read past its end. */
     cleanup(freep) char *text = malloc(5);
     struct visible_env env = { .devices = text, .devices_len = 5 };
     struct visible_list list;
@@ -338,7 +340,7 @@ START_TEST(huge_texts_cost_one_pass) {
 }
 END_TEST
 
-SUITE("visible", each_row_of_the_table_holds, the_corners_nobody_has_published_are_settled,
+SUITE("visible", each_row_of_the_table_holds, unpublished_corner_cases_are_settled,
       empty_is_not_unset, the_order_of_the_array_does_not_matter, a_cut_says_where_and_why,
       instances_are_named_by_uuid_or_path_and_come_alone,
       a_gpu_in_mig_mode_stands_for_its_first_instance,

@@ -21,7 +21,7 @@ START_TEST(levels_are_read_by_name_and_number) {
 }
 END_TEST
 
-START_TEST(a_user_who_floods_silences_no_other) {
+START_TEST(a_user_that_floods_the_log_silences_no_other) {
     static struct log_allowance allowance;
     uint64_t now = 5000000, n_dropped = 0, n = 0;
 
@@ -135,6 +135,6 @@ START_TEST(the_catalog_has_every_message) {
 }
 END_TEST
 
-SUITE("log", levels_are_read_by_name_and_number, a_user_who_floods_silences_no_other,
+SUITE("log", levels_are_read_by_name_and_number, a_user_that_floods_the_log_silences_no_other,
       many_users_take_the_places_of_the_quiet_ones, lines_on_stderr_are_one_line_each,
       the_catalog_has_every_message)

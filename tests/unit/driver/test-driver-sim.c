@@ -74,7 +74,7 @@ START_TEST(memory_and_processes_are_those_of_the_box) {
     cleanup(freep) struct nvml_process *list = NULL;
     struct nvml_library_hold hold = { .part = { 1, 0 }, .bytes = 512 * MIB };
     const struct box_gpu *gpu = &sim_box.box->file->gpu[1];
-    struct nvml_readings readings;
+    struct readings readings = { 0 };
     struct nvml_device device;
     struct allot_error err = { 0 };
     size_t n;
@@ -82,16 +82,14 @@ START_TEST(memory_and_processes_are_those_of_the_box) {
 
     ck_assert_int_eq(nvml_device_at(nvml, &device, 1, &err), 0);
     pid = nvml_library_hold(&sim_box, &hold);
-    ck_assert_msg(nvml_readings_take(nvml, &device, NVML_ALL, &readings, &err) == 0, "%s",
+    ck_assert_msg(nvml_readings_take(nvml, &device, READINGS_ALL, &readings, &err) == 0, "%s",
                   err.text);
-    ck_assert_uint_eq(readings.memory_total, gpu->total_bytes);
-    ck_assert_uint_eq(readings.memory_reserved, gpu->reserved_bytes);
-    ck_assert_uint_eq(readings.memory_used, sim_box_used(&sim_box, 1));
-    ck_assert_uint_eq(readings.memory_used + readings.memory_free + readings.memory_reserved,
-                      readings.memory_total);
-    ck_assert(readings.has & NVML_READ(temperature));
-    ck_assert(readings.has & NVML_READ(power));
-    ck_assert(readings.has & NVML_READ(sm_clock));
+    ck_assert_uint_eq(readings.total_bytes, gpu->total_bytes);
+    ck_assert_uint_eq(readings.reserved_bytes, gpu->reserved_bytes);
+    ck_assert_uint_eq(readings.used_bytes, sim_box_used(&sim_box, 1));
+    ck_assert(READINGS_HAVE(&readings, temperature_celsius));
+    ck_assert(READINGS_HAVE(&readings, power_milliwatts));
+    ck_assert(READINGS_HAVE(&readings, sm_clock_mhz));
     ck_assert_msg(nvml_process_list(nvml, &device, &list, &n, &err) == 0, "%s", err.text);
     ck_assert_uint_eq(n, 1);
     ck_assert_uint_eq(list[0].pid, (uint32_t)pid);
@@ -110,8 +108,8 @@ START_TEST(instances_and_links_are_those_of_the_box) {
     cleanup(sim_box_done) struct sim_box sim_box;
     cleanup(nvml_closep) struct nvml *nvml = open_box(&sim_box, &spec);
     cleanup(freep) struct nvml_mig *migs = NULL;
-    struct nvml_device gpu[2], parent;
-    struct nvml_readings readings;
+    struct nvml_device gpu[2];
+    struct readings readings = { 0 };
     struct nvml_link links[NVML_LINKS_MAX];
     struct allot_error err = { 0 };
     enum nvml_path path;
@@ -125,12 +123,10 @@ START_TEST(instances_and_links_are_those_of_the_box) {
     for (size_t i = 0; i < n; i++) {
         ck_assert_int_eq(strncmp(migs[i].uuid, "MIG-", 4), 0);
         ck_assert(migs[i].has_attributes);
-        ck_assert_int_eq(nvml_topology_gpu_of_mig(nvml, &migs[i].device, &parent, &err), 0);
-        ck_assert_ptr_eq(parent.handle, gpu[0].handle);
-        ck_assert_int_eq(nvml_readings_take(nvml, &migs[i].device, NVML_MEMORY, &readings, &err),
-                         0);
-        ck_assert(readings.has & NVML_READ(memory_total));
-        ck_assert_uint_lt(readings.memory_total, sim_box.box->file->gpu[0].total_bytes);
+        ck_assert_int_eq(
+            nvml_readings_take(nvml, &migs[i].device, READINGS_MEMORY, &readings, &err), 0);
+        ck_assert(READINGS_HAVE(&readings, total_bytes));
+        ck_assert_uint_lt(readings.total_bytes, sim_box.box->file->gpu[0].total_bytes);
     }
     ck_assert_int_eq(nvml_topology_path(nvml, &gpu[0], &gpu[1], &path, &err), 0);
     ck_assert_int_eq(nvml_topology_p2p(nvml, &gpu[0], &gpu[1], &p2p, &err), 0);
@@ -142,7 +138,7 @@ END_TEST
 START_TEST(a_lost_gpu_is_gone_and_the_other_is_not) {
     cleanup(sim_box_done) struct sim_box sim_box;
     cleanup(nvml_closep) struct nvml *nvml = open_box(&sim_box, NULL);
-    struct nvml_readings readings;
+    struct readings readings = { 0 };
     struct nvml_device device[2];
     struct allot_error err = { 0 };
     int r;
@@ -152,15 +148,15 @@ START_TEST(a_lost_gpu_is_gone_and_the_other_is_not) {
     ck_assert_int_eq(box_lock(sim_box.box), 0);
     fault_lost(sim_box.box, 0);
     box_unlock(sim_box.box);
-    r = nvml_readings_take(nvml, &device[0], NVML_ALL, &readings, &err);
+    r = nvml_readings_take(nvml, &device[0], READINGS_ALL, &readings, &err);
     ck_assert_int_eq(r, -ENXIO);
     ck_assert(driver_is_gone(r));
     ck_assert_ptr_nonnull(strstr(err.text, device[0].label));
-    ck_assert_int_eq(nvml_readings_take(nvml, &device[1], NVML_ALL, &readings, &err), 0);
+    ck_assert_int_eq(nvml_readings_take(nvml, &device[1], READINGS_ALL, &readings, &err), 0);
 }
 END_TEST
 
-START_TEST(an_xid_wakes_whoever_waits) {
+START_TEST(an_xid_wakes_waiters) {
     cleanup(sim_box_done) struct sim_box sim_box;
     cleanup(nvml_closep) struct nvml *nvml = open_box(&sim_box, NULL);
     cleanup(nvml_events_freep) struct nvml_events *events = NULL;
@@ -188,7 +184,7 @@ START_TEST(cuda_allocates_what_nvml_then_shows) {
     cleanup(nvml_closep) struct nvml *nvml = open_box(&sim_box, &spec);
     cleanup(cuda_closep) struct cuda *cuda = NULL;
     struct driver_options options = driver_options_read(DRIVER_AUTO);
-    struct nvml_readings before, after;
+    struct readings before = { 0 }, after = { 0 };
     struct allot_error err = { 0 };
     struct nvml_device device;
     CUdeviceptr pointer = 0;
@@ -202,10 +198,10 @@ START_TEST(cuda_allocates_what_nvml_then_shows) {
     ck_assert_msg(cuda_primary_ctx_retain(cuda, &err, &context, 0) == 0, "%s", err.text);
     ck_assert_msg(cuda_ctx_set_current(cuda, &err, context) == 0, "%s", err.text);
     ck_assert_int_eq(nvml_device_at(nvml, &device, 1, &err), 0);
-    ck_assert_int_eq(nvml_readings_take(nvml, &device, NVML_MEMORY, &before, &err), 0);
+    ck_assert_int_eq(nvml_readings_take(nvml, &device, READINGS_MEMORY, &before, &err), 0);
     ck_assert_msg(cuda_mem_alloc(cuda, &err, &pointer, 256 * MIB) == 0, "%s", err.text);
-    ck_assert_int_eq(nvml_readings_take(nvml, &device, NVML_MEMORY, &after, &err), 0);
-    ck_assert_uint_eq(after.memory_used - before.memory_used, 256 * MIB);
+    ck_assert_int_eq(nvml_readings_take(nvml, &device, READINGS_MEMORY, &after, &err), 0);
+    ck_assert_uint_eq(after.used_bytes - before.used_bytes, 256 * MIB);
     ck_assert_int_eq(cuda_mem_alloc(cuda, &err, &pointer, UINT64_C(1) << 40), -ENOMEM);
     ck_assert_ptr_nonnull(strstr(err.text, "cuMemAlloc_v2 on CUDA device 0 (GPU-"));
     ck_assert_ptr_nonnull(strstr(err.text, sim_box.box->file->gpu[1].uuid));
@@ -229,5 +225,5 @@ END_TEST
 
 SUITE("driver-sim", identities_are_those_of_the_box, memory_and_processes_are_those_of_the_box,
       instances_and_links_are_those_of_the_box, a_lost_gpu_is_gone_and_the_other_is_not,
-      an_xid_wakes_whoever_waits, cuda_allocates_what_nvml_then_shows,
+      an_xid_wakes_waiters, cuda_allocates_what_nvml_then_shows,
       no_visible_device_of_the_box_says_where_to_look)

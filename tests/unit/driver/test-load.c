@@ -67,7 +67,7 @@ START_TEST(the_simulator_is_no_substitute_for_the_real_driver) {
 
     fake_driver_init(&fake_driver, "nvml", "sim", "cuda", "sim", NULL);
     ck_assert_int_eq(nvml_open(&nvml, &fake_driver.options, &err), -ELIBBAD);
-    ck_assert_has(err.text, "is the simulator's, but the real driver is asked for");
+    ck_assert_has(err.text, "is the simulator's, but the real driver was requested");
     ck_assert_int_eq(cuda_open(&cuda, &fake_driver.options, &err), -ELIBBAD);
     fake_driver.options.choice = DRIVER_AUTO;
     ck_assert_int_eq(nvml_open(&nvml, &fake_driver.options, &err), -ELIBBAD);
@@ -104,7 +104,7 @@ START_TEST(a_real_driver_is_no_substitute_for_the_simulator) {
     fake_driver.options.choice = DRIVER_SIM;
     fake_driver.options.sim_dir = fake_driver.dir;
     ck_assert_int_eq(nvml_open(&nvml, &fake_driver.options, &err), -ELIBBAD);
-    ck_assert_has(err.text, "is not the simulator's");
+    ck_assert_has(err.text, "does not belong to the simulator");
     fake_driver.options.sim_dir = "/nonexistent";
     ck_assert_int_eq(nvml_open(&nvml, &fake_driver.options, &err), -ENOENT);
     ck_assert_has(err.text, "no simulator at /nonexistent/libnvidia-ml.so.1");
@@ -327,7 +327,7 @@ START_TEST(a_fork_in_the_middle_of_an_opening_does_not_wedge_the_child) {
 }
 END_TEST
 
-START_TEST(what_is_gone_is_told_from_what_is_not_given) {
+START_TEST(a_lost_driver_is_distinguished_from_a_failed_call) {
     static const int gone[] = { -ENODEV, -ENXIO,  -ENOTRECOVERABLE, -ELIBBAD,
                                 -EACCES, -ESTALE, -ENOTCONN };
     static const int here[] = { 0, -EOPNOTSUPP, -EPERM, -ENOENT, -ENODATA, -EAGAIN, -EIO, -EINVAL };
@@ -349,4 +349,4 @@ SUITE("load", choices_have_three_names, auto_is_the_simulator_only_where_a_box_i
       threads_that_open_at_once_get_the_same_object,
       after_fork_nvml_is_opened_anew_and_cuda_is_refused,
       a_fork_in_the_middle_of_an_opening_does_not_wedge_the_child,
-      what_is_gone_is_told_from_what_is_not_given)
+      a_lost_driver_is_distinguished_from_a_failed_call)

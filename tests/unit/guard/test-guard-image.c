@@ -86,7 +86,7 @@ START_TEST(sections_of_a_cubin_that_are_loaded_count) {
 }
 END_TEST
 
-/* A program may hand the driver anything: the driver says what it thinks of it, and lives. */
+/* A program may pass the driver anything: the driver reports an error, and the process lives. */
 START_TEST(images_that_lead_nowhere_do_no_harm) {
     struct cubin cubin = make_cubin(100);
 

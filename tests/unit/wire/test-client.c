@@ -379,6 +379,7 @@ START_TEST(a_call_that_is_too_long_is_refused_here) {
     ck_assert_int_eq(client_new(&client, path, &err), 0);
     ck_assert_int_eq(client_connect(client, &err), 0);
     ck_assert_int_eq(client_send(client, WIRE_METHOD_GROW, &grow, 0, &err), -EMSGSIZE);
+    ck_assert_str_eq(err.text, "Grow: a call of more than 64 KiB is not accepted");
     ck_assert(client_is_connected(client));
     close(listener);
     client_free(client);
@@ -386,8 +387,80 @@ START_TEST(a_call_that_is_too_long_is_refused_here) {
 }
 END_TEST
 
-SUITE("client", a_call_is_answered_or_fails_with_what_the_daemon_says,
-      a_stream_is_received_line_by_line, a_call_that_times_out_ends_the_connection,
+static unsigned count_open(void) {
+    unsigned n = 0;
+
+    for (int fd = 0; fd < 256; fd++)
+        n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+enum end { ENDS_SENDING, HANGS_UP, CLOSES, ABANDONS };
+
+/* What the daemon sees of a client that ends in this way: 0 the end, -1 nothing yet. */
+static ssize_t end_of(int listener, enum end end) {
+    struct client *client = NULL;
+    ssize_t seen;
+    char c;
+    int fd;
+
+    errno = EDOM;
+    ck_assert_int_eq(client_new(&client, path, NULL), 0);
+    ck_assert_int_eq(client_connect(client, NULL), 0);
+    ck_assert_int_eq(errno, EDOM);
+    fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK);
+    ck_assert_int_ge(fd, 0);
+    ck_assert(client_is_connected(client) && client_fd(client) > 2);
+    switch (end) {
+    case ENDS_SENDING:
+        client_end_sending(client);
+        break;
+    case HANGS_UP:
+        client_hang_up(client);
+        break;
+    case CLOSES:
+        client_close(client);
+        break;
+    default:
+        client_abandon(client);
+    }
+    ck_assert_int_eq(errno, EDOM);
+    ck_assert_int_eq(client_is_connected(client), end == ENDS_SENDING || end == HANGS_UP);
+    seen = recv(fd, &c, 1, 0);
+    /* Only the sending half was closed: what the daemon says still comes. */
+    if (end == ENDS_SENDING)
+        ck_assert_int_eq(send(fd, "x", 1, MSG_NOSIGNAL), 1);
+    errno = EDOM;
+    client_end_sending(client); /* also of one that is closed already */
+    client_hang_up(client);
+    client = client_free(client);
+    ck_assert_ptr_null(client);
+    ck_assert_int_eq(errno, EDOM);
+    close(fd);
+    return seen;
+}
+
+START_TEST(every_end_is_seen_leaves_nothing_open_and_keeps_errno) {
+    int listener;
+    unsigned n;
+
+    folder_make();
+    listener = listen_at(path);
+    n = count_open();
+    for (int round = 0; round < 3; round++)
+        for (int end = ENDS_SENDING; end <= ABANDONS; end++) {
+            ck_assert_int_eq(end_of(listener, (enum end)end), 0);
+            ck_assert_uint_eq(count_open(), n);
+        }
+    ck_assert_ptr_null(client_free(NULL));
+    close(listener);
+    folder_remove();
+}
+END_TEST
+
+SUITE("client", every_end_is_seen_leaves_nothing_open_and_keeps_errno,
+      a_call_is_answered_or_fails_with_what_the_daemon_says, a_stream_is_received_line_by_line,
+      a_call_that_times_out_ends_the_connection,
       reconnecting_waits_for_the_daemon_and_can_be_cancelled,
       a_daemon_that_cannot_start_says_why_and_is_waited_for,
       the_path_comes_from_the_caller_the_environment_or_the_default,

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -245,7 +248,7 @@ START_TEST(descriptors_that_are_sent_along_do_not_arrive) {
 }
 END_TEST
 
-START_TEST(the_kernel_says_who_the_peer_is) {
+START_TEST(the_kernel_identifies_the_peer) {
     struct peer peer;
     gid_t groups[1024];
     int fds[2], n = getgroups(ELEMENTSOF(groups), groups);
@@ -257,10 +260,8 @@ START_TEST(the_kernel_says_who_the_peer_is) {
     ck_assert_uint_eq(peer.gid, getgid());
     ck_assert_int_ge(peer.pidfd, 0);
     ck_assert(fcntl(peer.pidfd, F_GETFD) & FD_CLOEXEC);
-    ck_assert(peer_is_in(&peer, getgid()));
-    for (int i = 0; i < n; i++)
-        ck_assert(peer_is_in(&peer, groups[i]));
-    ck_assert(!peer_is_in(&peer, (gid_t)-2));
+    ck_assert_uint_eq(peer.n_groups, (size_t)n);
+    ck_assert(n == 0 || memcmp(peer.groups, groups, (size_t)n * sizeof(*groups)) == 0);
     peer_done(&peer);
     peer_done(&peer);
     close(fds[0]);
@@ -273,8 +274,67 @@ START_TEST(the_kernel_says_who_the_peer_is) {
 }
 END_TEST
 
+/* As a process of other ids and groups, which only root can become; its exit status. */
+static int look_as(unsigned n_groups) {
+    pid_t pid = fork();
+    int status;
+
+    if (pid == 0) {
+        gid_t groups[PEER_GROUPS_MAX + 50];
+        struct peer peer;
+        int fds[2];
+
+        for (unsigned i = 0; i < n_groups; i++)
+            groups[i] = 5000 + i;
+        if (setgroups(n_groups, groups) < 0 || setgid(4711) < 0 || setuid(4712) < 0)
+            _exit(10);
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) < 0 ||
+            peer_get(&peer, fds[0]) < 0)
+            _exit(11);
+        if (peer.pid != getpid() || peer.uid != 4712 || peer.gid != 4711 || peer.pidfd < 0)
+            _exit(12);
+        if (peer.n_groups != (n_groups < PEER_GROUPS_MAX ? n_groups : PEER_GROUPS_MAX))
+            _exit(13);
+        for (size_t i = 0; i < peer.n_groups; i++)
+            if (peer.groups[i] != 5000 + i)
+                _exit(14);
+        peer_done(&peer);
+        if (peer.groups || peer.n_groups || peer.pidfd != -1)
+            _exit(15);
+        _exit(0);
+    }
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    return status;
+}
+
+START_TEST(a_peer_has_its_groups_up_to_a_number) {
+    if (geteuid() != 0) {
+        printf("skipped: only root can take on other groups\n");
+        return;
+    }
+    ck_assert_int_eq(look_as(0), 0);
+    ck_assert_int_eq(look_as(1), 0);
+    ck_assert_int_eq(look_as(PEER_GROUPS_MAX), 0);
+    ck_assert_int_eq(look_as(PEER_GROUPS_MAX + 50), 0);
+}
+END_TEST
+
+START_TEST(a_socket_without_a_peer_is_refused) {
+    struct peer peer = { .pid = 1 };
+    int lone = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int other = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    ck_assert_int_eq(peer_get(&peer, lone), -ENOTCONN);
+    ck_assert_int_eq(peer_get(&peer, other), -ENOTCONN);
+    ck_assert_int_eq(peer.pid, 1);
+    close(lone);
+    close(other);
+}
+END_TEST
+
 SUITE("frame", messages_come_out_as_they_went_in_however_they_are_cut,
       the_longest_message_fits_and_one_byte_more_does_not,
       a_sender_without_end_costs_no_more_than_one_message, the_end_of_the_peer_is_seen,
       a_slow_reader_is_refused_and_loses_no_half_message, what_was_begun_can_be_taken_back,
-      descriptors_that_are_sent_along_do_not_arrive, the_kernel_says_who_the_peer_is)
+      descriptors_that_are_sent_along_do_not_arrive, the_kernel_identifies_the_peer,
+      a_peer_has_its_groups_up_to_a_number, a_socket_without_a_peer_is_refused)

@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "tests/support/suite.h"
 #include "wire/failure.h"
+#include "wire/readings.h"
 #include "wire/snapshot.h"
 #include "wire/type.h"
 #include "wire/varlink.h"
@@ -124,6 +125,7 @@ START_TEST(every_error_has_the_members_of_the_interface) {
         .device = "d",
         .free_bytes = { true, 1 },
         .place = { true, 2 },
+        .retry_usec = { true, 3 },
         .holders = holders,
         .n_holders = 1,
         .parameter = "p",
@@ -150,6 +152,8 @@ START_TEST(every_error_has_the_members_of_the_interface) {
             strcat(shown, ",free_bytes:?int");
         if (kept.place.has)
             strcat(shown, ",place:?int");
+        if (kept.retry_usec.has)
+            strcat(shown, ",retry_usec:?int");
         strcat(shown, ")");
         ck_assert_msg(strstr(interface, shown) != NULL, "not in the interface: %s", shown);
         ck_assert(!kept.parameter && !kept.method && !kept.interface);
@@ -199,7 +203,7 @@ static const struct wire_lease leases[] = {
     { .id = 9,
       .uid = 1000,
       .user = "ada",
-      .mode = WIRE_MODE_GROW,
+      .mode = LEASE_GROW,
       .priority = -5,
       .state = WIRE_LEASE_ACTIVE,
       .created_at = 123,
@@ -323,7 +327,27 @@ START_TEST(a_grant_carries_its_environment) {
 }
 END_TEST
 
+START_TEST(a_reading_that_was_not_taken_is_absent) {
+    for (unsigned which = 0; which < READING_COUNT; which++) {
+        struct readings readings = { .has = UINT64_C(1) << which };
+        struct wire_device device = { 0 };
+
+        for (unsigned i = 0; i < READING_COUNT; i++)
+            readings.values[i] = 100 + i;
+        wire_readings_fill(&device, &readings);
+#define X(group, kind, field)                                                                      \
+    ck_assert_int_eq(device.field.has, which == READING_##field);                                  \
+    ck_assert_int_eq((int)device.field.value, which == READING_##field ? 100 + (int)which : 0);
+        READINGS(X)
+        X(, , minor)
+        X(, , numa)
+        X(, , used_bytes)
+#undef X
+    }
+}
+END_TEST
+
 SUITE("message", every_type_has_the_members_of_the_interface,
       every_method_has_the_members_of_the_interface, every_error_has_the_members_of_the_interface,
       a_box_survives_the_way_there_and_back, a_newer_daemon_may_say_more_but_not_less,
-      a_grant_carries_its_environment)
+      a_grant_carries_its_environment, a_reading_that_was_not_taken_is_absent)

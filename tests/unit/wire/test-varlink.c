@@ -25,7 +25,13 @@ static struct heard hear(const char *text) {
     h.text = malloc(n ? n : 1);
     ck_assert_ptr_nonnull(h.text);
     memcpy(h.text, text, n);
+    h.failure.code = FAILURE_UNKNOWN;
+    h.call.interface = "left over";
     h.code = varlink_call_read(&h.call, h.text, n, &h.store, &h.failure);
+    if (h.code >= 0)
+        ck_assert_int_eq(h.failure.code, FAILURE_NONE);
+    if (h.call.method != VARLINK_GET_INTERFACE_DESCRIPTION)
+        ck_assert_ptr_null(h.call.interface);
     return h;
 }
 
@@ -77,12 +83,12 @@ START_TEST(a_request_is_read_with_all_that_is_in_it) {
     ck_assert_str_eq(request->name, "job");
     ck_assert_ptr_null(request->amount);
     ck_assert_uint_eq(request->n_amounts, 2);
-    ck_assert_int_eq(request->amounts[0].mode, WIRE_MODE_GROW);
+    ck_assert_int_eq(request->amounts[0].mode, LEASE_GROW);
     ck_assert_int_eq(request->amounts[0].max_bytes.value, 2);
     ck_assert_int_eq(request->amounts[1].permyriad.value, 4000);
     ck_assert_uint_eq(request->n_devices, 2);
     ck_assert_str_eq(request->devices[1], "GPU-b");
-    ck_assert_int_eq(request->choose, WIRE_CHOOSE_LINKS);
+    ck_assert_int_eq(request->choose, CHOICE_LINKS);
     ck_assert(request->priority.has && request->priority.value == -3);
     ck_assert(request->wait.has && !request->wait.value);
     ck_assert(request->gpus.has && request->gpus.value == 0);
@@ -219,6 +225,22 @@ START_TEST(methods_that_are_not_there_are_named) {
 }
 END_TEST
 
+START_TEST(parameters_are_an_object_or_none) {
+    struct heard h = hear("{" M "GetBox\",\"parameters\":null}");
+
+    ck_assert_int_eq(h.code, 0);
+    forget(&h);
+    h = hear("{" M "GetBox\"}");
+    ck_assert_int_eq(h.code, 0);
+    forget(&h);
+    h = hear("{" M "GetBox\",\"parameters\":[]}");
+    ck_assert_int_lt(h.code, 0);
+    ck_assert_str_eq(h.failure.parameter, "parameters");
+    ck_assert_ptr_nonnull(strstr(h.failure.reason, "must be an object"));
+    forget(&h);
+}
+END_TEST
+
 START_TEST(oneway_is_known_whatever_else_is_wrong) {
     static const char *const texts[] = {
         "{" M "Grow\",\"parameters\":{\"lease\":\"x\"},\"oneway\":true}",
@@ -327,6 +349,14 @@ START_TEST(the_service_describes_itself) {
 
     w.len = 0;
     h = hear("{\"method\":\"org.varlink.service.GetInterfaceDescription\",\"parameters\":{"
+             "\"interface\":\"org.varlink.service\"}}");
+    ck_assert_int_eq(h.code, 0);
+    varlink_service_reply_write(&w, &h.call, &service);
+    ck_assert_ptr_nonnull(strstr(written(&w), "method GetInfo() -> ("));
+    forget(&h);
+
+    w.len = 0;
+    h = hear("{\"method\":\"org.varlink.service.GetInterfaceDescription\",\"parameters\":{"
              "\"interface\":\"io.nobody\"}}");
     varlink_service_reply_write(&w, &h.call, &service);
     ck_assert_ptr_eq(strstr(written(&w), "{\"error\":\"org.varlink.service.InterfaceNotFound\","
@@ -342,6 +372,21 @@ START_TEST(what_a_caller_writes_the_daemon_reads) {
     struct json_writer w = { 0 };
     struct heard h;
 
+    for (int wait = 0; wait < 2; wait++) {
+        const struct wire_grow grow = {
+            .lease = 3, .device = "GPU-a", .bytes = 5, .wait = { true, wait }
+        };
+
+        w.len = 0;
+        varlink_call_write(&w, WIRE_METHOD_GROW, &grow, 0);
+        h = hear(written(&w));
+        ck_assert_int_eq(h.code, 0);
+        ck_assert(h.call.parameters.grow.wait.has);
+        ck_assert_int_eq((int)h.call.parameters.grow.wait.value, wait);
+        ck_assert(!h.call.parameters.grow.timeout_usec.has);
+        forget(&h);
+    }
+    w.len = 0;
     varlink_call_write(&w, WIRE_METHOD_KILL, &kill, VARLINK_ONEWAY);
     h = hear(written(&w));
     ck_assert_int_eq(h.code, 0);
@@ -382,10 +427,10 @@ START_TEST(a_caller_reads_replies_failures_and_nonsense) {
         { "{\"parameters\":{\"held_bytes\":1}}", -EINVAL, "limit_bytes is missing" },
         { "{}", -EINVAL, "held_bytes is missing" },
         { "{\"parameters\":[]}", -EINVAL, "object" },
-        { "{\"error\":7}", -EINVAL, "no Varlink reply" },
-        { "[]", -EINVAL, "no Varlink reply" },
-        { "", -EBADMSG, "no Varlink reply" },
-        { "HTTP/1.1 400 Bad Request", -EBADMSG, "no Varlink reply" },
+        { "{\"error\":7}", -EINVAL, "not a Varlink reply" },
+        { "[]", -EINVAL, "not a Varlink reply" },
+        { "", -EBADMSG, "not a Varlink reply" },
+        { "HTTP/1.1 400 Bad Request", -EBADMSG, "not a Varlink reply" },
     };
 
     for (size_t i = 0; i < ELEMENTSOF(rows); i++) {
@@ -410,7 +455,7 @@ END_TEST
 SUITE("varlink", calls_are_read_whatever_the_order_of_their_members,
       a_request_is_read_with_all_that_is_in_it, what_is_wrong_is_named,
       what_is_no_call_at_all_is_told_from_a_wrong_one, methods_that_are_not_there_are_named,
-      oneway_is_known_whatever_else_is_wrong, an_array_without_end_is_refused,
-      long_names_of_members_are_cut, replies_and_failures_have_their_envelopes,
-      the_service_describes_itself, what_a_caller_writes_the_daemon_reads,
-      a_caller_reads_replies_failures_and_nonsense)
+      parameters_are_an_object_or_none, oneway_is_known_whatever_else_is_wrong,
+      an_array_without_end_is_refused, long_names_of_members_are_cut,
+      replies_and_failures_have_their_envelopes, the_service_describes_itself,
+      what_a_caller_writes_the_daemon_reads, a_caller_reads_replies_failures_and_nonsense)

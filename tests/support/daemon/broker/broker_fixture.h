@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Broker fixture: a broker over devices that exist on paper, with a clock that stands still until
- * it is moved, and a note of everything that the broker told. Every call checks the books
- * afterwards and fails the test where they are wrong.
+ * Broker fixture: a broker over devices that exist only on paper, with a clock that the test moves,
+ * and a record of everything that the broker reported. Every call checks the books afterwards, and
+ * that each lease is billed for what it holds and no other for anything, and fails the test if they
+ * are wrong.
  *
  * Processes are named by pid; their uid is given with them. Bytes are given in GiB.
  */
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "daemon/broker/broker.h"
 
@@ -20,6 +22,14 @@
 struct fixture_told {
     uint64_t tag; /* of the request, see fixture_ask() */
     struct verdict verdict;
+};
+
+/* What a lease is billed for on a device, from now on. */
+#define FIXTURE_BILLS_MAX 1024
+struct fixture_bill {
+    uint64_t lease; /* 0: none */
+    struct gpuid device;
+    uint64_t held_bytes, guaranteed_bytes;
 };
 
 struct broker_fixture {
@@ -35,13 +45,14 @@ struct broker_fixture {
     uint64_t notice_bytes;
     char event[32]; /* kind of the last event */
     uint64_t spent_byte_seconds;
-    pid_t survivor; /* of the next lease whose known processes are gone; 0: none, -1: a search goes
-                       on */
-    unsigned n_sought;
-    pid_t job_process; /* a process that has the environment of `job_process_lease`; 0: none */
-    uint64_t job_process_lease;
+    struct fixture_bill bills[FIXTURE_BILLS_MAX];
+    pid_t survivor;  /* what the search for processes of `orphan` finds at the next fixture_turn();
+                        0: none, -1: it continues */
+    uint64_t orphan; /* the last lease that was told to be orphaned, until the search is over */
+    unsigned n_orphaned;
     void (*record)(struct broker_fixture *fixture, const struct record *record); /* may be NULL */
-    void *userdata; /* of the test's own */
+    void *userdata;   /* of the test's own */
+    FILE *transcript; /* what the broker tells is written here, too; NULL: it is not */
 };
 
 /* `n` GPUs of so many GiB, numbered from 0. */
@@ -50,16 +61,16 @@ struct broker_fixture *fixture_free(
     struct broker_fixture *fixture); /* accepts NULL, returns NULL */
 DEFINE_FREEP(struct broker_fixture, fixture_freep, fixture_free)
 
-/* A broker that knows nothing yet in the place of the one that was; the clock goes on. */
+/* Replace the broker by a new one that knows nothing; the clock keeps its time. */
 void fixture_restart(struct broker_fixture *fixture);
 void fixture_devices(struct broker_fixture *fixture, unsigned n, uint64_t gib);
 
 struct gpuid fixture_gpu(unsigned i);
 struct gpuid fixture_mig(unsigned gpu, unsigned place);
 const char *fixture_name(unsigned i); /* its UUID; of the last four calls */
-void fixture_device(struct broker_fixture *fixture, const struct device *device);
-struct device fixture_make(unsigned i, uint64_t gib);
-struct device fixture_make_mig(unsigned gpu, unsigned place, uint64_t gib);
+void fixture_device(struct broker_fixture *fixture, const struct device_facts *device);
+struct device_facts fixture_make(unsigned i, uint64_t gib);
+struct device_facts fixture_make_mig(unsigned gpu, unsigned place, uint64_t gib);
 
 struct broker_peer fixture_peer(pid_t pid, uid_t uid);
 
@@ -87,6 +98,12 @@ void fixture_pass(struct broker_fixture *fixture,
                   uint64_t usec); /* time passes, and the broker has its turn */
 void fixture_check(struct broker_fixture *fixture);
 
+/* Write down a verdict, an explanation, or the state of queue and books, where the fixture has a
+ * transcript. */
+void fixture_write_verdict(struct broker_fixture *fixture, const struct verdict *verdict);
+void fixture_write_explanation(struct broker_fixture *fixture, const struct explanation *said);
+void fixture_write_state(struct broker_fixture *fixture);
+
 /* A sample of all devices, listing these processes; used_gib 0 rows are left out. */
 struct fixture_row {
     pid_t pid;
@@ -95,8 +112,14 @@ struct fixture_row {
     bool is_busy;
     const char *cgroup; /* NULL: none */
     uid_t uid;          /* 0: not known */
+    uint64_t lease;     /* by its environment; 0: none */
 };
 void fixture_sample(struct broker_fixture *fixture, const struct fixture_row *rows, size_t n_rows);
+
+/* What only a test looks at: the books one by one, from a `pos` of 0 to NULL; and the next ids, as
+ * the record that keeps them has them (it sets next_… only). */
+const struct book *fixture_next_book(const struct broker_fixture *fixture, size_t *pos);
+void fixture_next_ids(const struct broker_fixture *fixture, struct record_meta *ret);
 
 uint64_t fixture_left(const struct broker_fixture *fixture,
                       unsigned gpu); /* GiB that are free, rounded down */

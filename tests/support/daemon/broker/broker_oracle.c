@@ -188,25 +188,50 @@ static bool could_delay(const struct broker_oracle *oracle, int device, int64_t 
     return false;
 }
 
-static void keep(int64_t *kept, int64_t (*needs)[ORACLE_PASSED], int *n_needs, int d,
+/* Whether the leases of the user leave room for so much, if all others end. */
+static bool is_left_by_own(const struct broker_oracle *oracle, int uid, int device, int64_t bytes) {
+    int64_t left = oracle->usable;
+
+    for (int i = 0; i < ORACLE_JOBS; i++)
+        if (oracle->jobs[i].lives && oracle->jobs[i].uid == uid)
+            left -= charge(&oracle->jobs[i], device);
+    return bytes <= left;
+}
+
+/* What a waiter reserves on a device; its own leases leave no room: from its own user alone. */
+struct kept {
+    int device, uid;
+    bool is_private;
+    int64_t bytes;
+};
+
+static void keep(const struct broker_oracle *oracle, struct kept *kept, int *n, int uid, int device,
                  int64_t bytes) {
-    kept[d] += bytes;
-    if (n_needs[d] < ORACLE_PASSED)
-        needs[d][n_needs[d]++] = bytes;
+    kept[(*n)++] = (struct kept){ device, uid, !is_left_by_own(oracle, uid, device, bytes), bytes };
 }
 
 /* Whether the first that can be served was; the queue is then to be walked anew. */
 static bool serve_one(struct broker_oracle *oracle, oracle_fn fn, void *userdata) {
-    int64_t kept[ORACLE_DEVICES] = { 0 }, needs[ORACLE_DEVICES][ORACLE_PASSED];
-    int n_needs[ORACLE_DEVICES] = { 0 };
-    int queue[ORACLE_WANTS], n = oracle_queue(oracle, queue);
+    static struct kept kept[ORACLE_WANTS * ORACLE_DEVICES];
+    int queue[ORACLE_WANTS], n = oracle_queue(oracle, queue), n_kept = 0;
 
     for (int k = 0; k < n; k++) {
         struct oracle_want *want = &oracle->wants[queue[k]];
-        int64_t left[ORACLE_DEVICES];
+        int64_t left[ORACLE_DEVICES], needs[ORACLE_DEVICES][ORACLE_PASSED];
+        int n_needs[ORACLE_DEVICES] = { 0 };
 
+        for (int d = 0; d < ORACLE_DEVICES; d++)
+            left[d] = oracle_free(oracle, d);
+        for (int i = 0; i < n_kept; i++) {
+            int d = kept[i].device;
+
+            if (kept[i].is_private && kept[i].uid != want->uid)
+                continue;
+            left[d] -= kept[i].bytes;
+            if (n_needs[d] < ORACLE_PASSED)
+                needs[d][n_needs[d]++] = kept[i].bytes;
+        }
         for (int d = 0; d < ORACLE_DEVICES; d++) {
-            left[d] = oracle_free(oracle, d) - kept[d];
             left[d] = left[d] > 0 && n_needs[d] < ORACLE_PASSED ? left[d] : 0;
             /* The room that there is: as much as could be taken without a delay. */
             if (want->job < 0 && want->limit == want->guaranteed && n_needs[d] < ORACLE_PASSED)
@@ -228,7 +253,7 @@ static bool serve_one(struct broker_oracle *oracle, oracle_fn fn, void *userdata
                 }
                 job->held[want->device] -= want->bytes;
             }
-            keep(kept, needs, n_needs, want->device, more);
+            keep(oracle, kept, &n_kept, want->uid, want->device, more);
         } else {
             uint32_t devices;
 
@@ -244,13 +269,13 @@ static bool serve_one(struct broker_oracle *oracle, oracle_fn fn, void *userdata
             }
             for (int d = 0; d < ORACLE_DEVICES; d++)
                 if (want->allowed >> d & 1)
-                    keep(kept, needs, n_needs, d, want->guaranteed);
+                    keep(oracle, kept, &n_kept, want->uid, d, want->guaranteed);
         }
     }
     return false;
 }
 
-/* ---- Knots: every set ---- */
+/* ---- Deadlocks: every set of leases ---- */
 
 /*
  * Whether in this set of jobs each waits for growth that it cannot have even if all others end.

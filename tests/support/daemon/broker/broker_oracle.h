@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Broker oracle: the broker's rules done by hand, slowly: every rule from its definition, by trying
- * everything. What the broker answers is compared with what the oracle would.
+ * Broker oracle: the broker's rules in slow and simple form: every rule straight from its
+ * definition, by trying everything. Tests compare the broker's answers with the oracle's.
  *
  * A small world: few devices of equal size, amounts in whole GiB, one process per job. The queue is
  * walked whole for each question; safety is found by trying every order of ends, deadlocks by
@@ -65,7 +65,7 @@ int64_t oracle_free(const struct broker_oracle *oracle, int device);
 int oracle_find_job(const struct broker_oracle *oracle); /* an unused place, -1: none */
 struct oracle_want *oracle_find_want(struct broker_oracle *oracle);
 
-/* Serve all that can be served, resolve every deadlock, until nothing changes. */
+/* Serve every request that can be served and resolve every deadlock, until nothing changes. */
 void oracle_settle(struct broker_oracle *oracle, oracle_fn fn, void *userdata);
 
 /* The queue, as indices of `wants`; returns how many. */

@@ -54,7 +54,8 @@ void hand_fixture_start(struct hand_fixture *bench, const struct box_spec *spec,
                         uint64_t timeout_usec) {
     struct hand_options options = {
         .driver = DRIVER_SIM,
-        .program = ALLOT_HAND,
+        .hand.program = ALLOT_HAND,
+        .reader.program = ALLOT_READER,
         .period_usec = 50000,
         .timeout_usec = timeout_usec,
         .stale_usec =

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Hand fixture: allotd's side and the real allot-hand over a simulated box, and all that it told.
+ * Hand fixture: allotd's side and its real helpers over a simulated box, with a record of what they
+ * reported.
  */
 #include <systemd/sd-event.h>
 
@@ -23,12 +24,13 @@ struct hand_fixture {
     struct allot_error err;
 };
 
-/* A box of `spec` and a hand on it, which is given up after `timeout_usec`; 0: 10 s. */
+/* Make a box of `spec` and helpers on it; allotd's side gives up on one after `timeout_usec`; 0:
+ * 10 s. */
 void hand_fixture_start(struct hand_fixture *bench, const struct box_spec *spec,
                         uint64_t timeout_usec);
 void hand_fixture_finish(struct hand_fixture *bench);
 
-/* Run the loop until `condition`; the test's own time limit is the end of patience. */
+/* Run the loop until `condition`; only the test's own time limit ends this otherwise. */
 #define HAND_FIXTURE_UNTIL(bench, condition)                                                       \
     while (!(condition))                                                                           \
     ck_assert_int_ge(sd_event_run((bench)->event, UINT64_MAX), 0)

@@ -17,7 +17,7 @@ struct page {
     struct graph_reference *reference;
     struct allot_tensor ***values;
     uint32_t n_nodes;
-    struct pool *pool;
+    struct thread_pool *pool;
 };
 
 /* The node that runs, for kernels that ask for memory. */

@@ -21,6 +21,6 @@ void graph_reference_init(struct graph_reference *reference, struct allot_graph 
 void graph_reference_done(struct graph_reference *reference);
 
 /* One step: `feeds` stand for the outputs request->feeds names, in their order; `ret` gets a
- * reference for each of request->fetches. What the first node that failed answered. */
+ * reference for each of request->fetches. Returns the error of the first node that failed. */
 int graph_reference_run(struct graph_reference *reference, const struct topo_request *request,
                         struct allot_tensor *const *feeds, struct allot_tensor **ret);

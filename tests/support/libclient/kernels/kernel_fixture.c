@@ -126,8 +126,8 @@ bool kernel_fixture_has_kernel(const struct kernel_fixture *fixture) {
     return kernel_find(&fixture->node, KERNEL_CPU) != NULL;
 }
 
-int kernel_fixture_run(struct kernel_fixture *fixture, struct pool *pool) {
-    cleanup(pool_freep) struct pool *own = NULL;
+int kernel_fixture_run(struct kernel_fixture *fixture, struct thread_pool *pool) {
+    cleanup(pool_freep) struct thread_pool *own = NULL;
     atomic_bool cancelled = false;
     struct kernel_plan plan = {
         .node = &fixture->node,

@@ -46,12 +46,12 @@ int kernel_fixture_outputs_in_place(struct kernel_fixture *fixture, uint32_t i);
 bool kernel_fixture_takes(const struct kernel_fixture *fixture, enum dtype dtype);
 bool kernel_fixture_has_kernel(const struct kernel_fixture *fixture);
 /* What prepare or run answered. `pool` NULL: one without threads. */
-int kernel_fixture_run(struct kernel_fixture *fixture, struct pool *pool);
+int kernel_fixture_run(struct kernel_fixture *fixture, struct thread_pool *pool);
 
 struct shape kernel_fixture_shape(int rank, ...); /* of ints */
 
-/* Elements by number, of any type: exact in a long double. Written values are rounded, or cut to
- * the type's low bits. */
+/* Reads and writes element number `i`, of any type: a long double holds each exactly. Written
+ * values are rounded, or cut to the type's low bits. */
 long double kernel_fixture_get(enum dtype dtype, const void *data, int64_t i);
 void kernel_fixture_set(enum dtype dtype, void *data, int64_t i, long double value);
 /* `value` as an integer of that type keeps it. */

@@ -45,7 +45,8 @@ struct fake_allotd {
     int listener; /* -1: away */
     struct link links[LINKS_MAX];
     struct holder holders[HOLDERS_MAX];
-    unsigned die_after, die_at_attach, n_attached, n_mistakes, n_places;
+    unsigned die_after, die_at_attach, n_attached, n_mistakes, n_places, n_busy;
+    uint64_t retry_usec;
     bool dies, hangs, hangs_at_attach, drop_next, hold_line, ended, released, stop;
 };
 
@@ -137,6 +138,15 @@ static void on_acquire(struct fake_allotd *d, struct link *link, const struct va
                                 .n_environment = 2,
                                 .reason = "fits" };
 
+    if (d->n_busy > 0) {
+        d->n_busy--;
+        varlink_failure_write(frame_out_begin(&link->out),
+                              &(struct failure){ .code = FAILURE_BUSY,
+                                                 .reason = "full",
+                                                 .retry_usec = wire_some(d->retry_usec) });
+        ck_assert_int_eq(frame_out_end(&link->out), 0);
+        return;
+    }
     for (; call->more && d->n_places > 0; d->n_places--)
         reply(link, WIRE_METHOD_ACQUIRE,
               &(struct wire_acquire_reply){ .place = wire_some(d->n_places), .reason = "full" },
@@ -394,6 +404,15 @@ void fake_allotd_free(struct fake_allotd *d) {
     free(d);
 }
 
+pid_t fake_allotd_fork(struct fake_allotd *d) {
+    pid_t pid;
+
+    pthread_mutex_lock(&d->lock);
+    pid = fork();
+    pthread_mutex_unlock(&d->lock);
+    return pid;
+}
+
 const char *fake_allotd_path(const struct fake_allotd *d) {
     return d->path;
 }
@@ -438,7 +457,11 @@ void fake_allotd_line(struct fake_allotd *d, unsigned n_places, bool hold) {
     LOCKED(d, d->n_places = n_places; d->hold_line = hold);
 }
 
-void fake_allotd_notice(struct fake_allotd *d, enum wire_notice_kind kind, uint64_t bytes) {
+void fake_allotd_busy(struct fake_allotd *d, unsigned n_times, uint64_t retry_usec) {
+    LOCKED(d, d->n_busy = n_times; d->retry_usec = retry_usec);
+}
+
+void fake_allotd_notice(struct fake_allotd *d, enum notice_kind kind, uint64_t bytes) {
     const struct wire_notice notice = {
         .kind = kind, .device = FAKE_DEVICE, .bytes = wire_some(bytes), .text = "news"
     };

@@ -22,6 +22,12 @@ struct fake_allotd;
 /* A socket in a folder of its own; ends the test if it cannot. */
 struct fake_allotd *fake_allotd_new(void);
 void fake_allotd_free(struct fake_allotd *d);
+/*
+ * fork() while the thread of this daemon allocates nothing: the sanitizers' allocators do not
+ * survive a fork beside a thread that does.
+ */
+pid_t fake_allotd_fork(struct fake_allotd *d);
+
 const char *fake_allotd_path(const struct fake_allotd *d);
 
 /* kill -9 and start again: connections are gone, records stay; `away`: it does not start again yet.
@@ -29,14 +35,15 @@ const char *fake_allotd_path(const struct fake_allotd *d);
 void fake_allotd_kill(struct fake_allotd *d, bool away);
 void fake_allotd_start(struct fake_allotd *d);
 
-/* The next so many Grow, or Shrink, are recorded; then it dies without an answer, and starts again.
+/* Serve Grow and Shrink until the call number `n_calls` from now on: record that one, die without
+ * an answer, and start again.
  */
 void fake_allotd_die_after(struct fake_allotd *d, unsigned n_calls);
 
 /* The next `n` times that a client attaches, it dies before it answers. */
 void fake_allotd_die_at_attach(struct fake_allotd *d, unsigned n);
 
-/* The connection of the next Grow or Shrink is dropped, after it was recorded. Nothing else is. */
+/* Record the next Grow or Shrink, then drop its connection, and no other. */
 void fake_allotd_drop_next(struct fake_allotd *d);
 
 /* It hangs, with all connections open, or goes on. */
@@ -44,13 +51,17 @@ void fake_allotd_hang(struct fake_allotd *d, bool hangs);
 /* It hangs when a client attaches, before it answers. */
 void fake_allotd_hang_at_attach(struct fake_allotd *d);
 
-/* So many places in the line are told before the next Acquire is granted; `hold`: it never is. */
+/* Report `n_places` places in the queue before granting the next Acquire; `hold`: never grant it.
+ */
 void fake_allotd_line(struct fake_allotd *d, unsigned n_places, bool hold);
 
-/* To every holder. */
-void fake_allotd_notice(struct fake_allotd *d, enum wire_notice_kind kind, uint64_t bytes);
+/* Refuse the next `n_times` Acquire with Busy, and say when to ask again. */
+void fake_allotd_busy(struct fake_allotd *d, unsigned n_times, uint64_t retry_usec);
 
-/* The lease is gone: holders are told by the end of their streams, others by NotFound. */
+/* To every holder. */
+void fake_allotd_notice(struct fake_allotd *d, enum notice_kind kind, uint64_t bytes);
+
+/* The lease is gone: holders learn it when their streams end, others get NotFound. */
 void fake_allotd_end_lease(struct fake_allotd *d);
 
 /* What the books say. */
@@ -60,8 +71,8 @@ unsigned fake_allotd_attached(struct fake_allotd *d); /* how often a client did,
 unsigned fake_allotd_mistakes(struct fake_allotd *d); /* calls that no right client makes */
 bool fake_allotd_was_released(struct fake_allotd *d);
 
-/* Wait, without limit but the test's own, until so many wait in a Grow, hold, or have attached; or
- * until the lease was released. */
+/* Wait until `n` clients wait in a Grow, hold something, or have attached; or until the lease was
+ * released. Only the test's own time limit ends the wait otherwise. */
 void fake_allotd_await_waiting(struct fake_allotd *d, unsigned n);
 void fake_allotd_await_holders(struct fake_allotd *d, unsigned n);
 void fake_allotd_await_attached(struct fake_allotd *d, unsigned n);

@@ -23,7 +23,7 @@ void sim_box_done(struct sim_box *sim_box);
  * no daemon. */
 void sim_box_init_driver(struct sim_box *ret, const struct box_spec *spec, const char *sim_dir);
 
-/* Run `fn` in a child process; the pid. The child ends with what `fn` returns. */
+/* Run `fn` in a child process and return its pid. The child exits with the result of `fn`. */
 pid_t sim_box_fork(int (*fn)(struct sim_box *sim_box, void *argument), struct sim_box *sim_box,
                    void *argument);
 /* Wait for `pid` and fail the test unless it ended with 0. */

@@ -42,19 +42,19 @@ static void forget_environment(void) {
 START_TEST(amounts_are_what_people_write) {
     static const struct {
         const char *line;
-        enum wire_mode mode;
+        enum lease_mode mode;
         int64_t permyriad, bytes, min, max; /* -1: absent */
     } rows[] = {
-        { "--fraction 0.4", WIRE_MODE_FRACTION, 4000, -1, -1, -1 },
-        { "-f 40%", WIRE_MODE_FRACTION, 4000, -1, -1, -1 },
-        { "--mem 8G", WIRE_MODE_FIXED, -1, 8 * GI, -1, -1 },
-        { "--mem=512MiB", WIRE_MODE_FIXED, -1, GI / 2, -1, -1 },
-        { "-m 25%", WIRE_MODE_FRACTION, 2500, -1, -1, -1 },
-        { "--grow", WIRE_MODE_GROW, -1, -1, -1, -1 },
-        { "--grow --min 2G --max 8G", WIRE_MODE_GROW, -1, -1, 2 * GI, 8 * GI },
-        { "--grow --max 50%", WIRE_MODE_GROW, 5000, -1, -1, -1 },
-        { "--grow --fraction 0.5", WIRE_MODE_GROW, 5000, -1, -1, -1 },
-        { "--exclusive", WIRE_MODE_EXCLUSIVE, -1, -1, -1, -1 },
+        { "--fraction 0.4", LEASE_FRACTION, 4000, -1, -1, -1 },
+        { "-f 40%", LEASE_FRACTION, 4000, -1, -1, -1 },
+        { "--mem 8G", LEASE_FIXED, -1, 8 * GI, -1, -1 },
+        { "--mem=512MiB", LEASE_FIXED, -1, GI / 2, -1, -1 },
+        { "-m 25%", LEASE_FRACTION, 2500, -1, -1, -1 },
+        { "--grow", LEASE_GROW, -1, -1, -1, -1 },
+        { "--grow --min 2G --max 8G", LEASE_GROW, -1, -1, 2 * GI, 8 * GI },
+        { "--grow --max 50%", LEASE_GROW, 5000, -1, -1, -1 },
+        { "--grow --fraction 0.5", LEASE_GROW, 5000, -1, -1, -1 },
+        { "--exclusive", LEASE_EXCLUSIVE, -1, -1, -1, -1 },
     };
 
     forget_environment();

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Golden outputs: every view of two boxes at 80 and 160 columns, in UTF-8 and ASCII. A view that is
- * meant to change is written anew by ALLOT_GOLDEN_WRITE=1, and the difference read before it is
- * kept.
+ * Golden outputs: every view of two boxes, and some of a hostile one, at 80 and 160 columns, in
+ * UTF-8 and ASCII. A view that is meant to change is written anew by ALLOT_GOLDEN_WRITE=1, and the
+ * difference read before it is kept.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/safe_text.h"
 #include "ctl/view/text.h"
 #include "ctl/view/top.h"
 #include "ctl/view/view.h"
@@ -62,6 +63,18 @@ static void check_width(const char *page, unsigned width, const char *name) {
                       line);
 }
 
+/* Nothing but safe text, and lines. */
+static void check_safe(const char *page, const char *name) {
+    for (size_t left = strlen(page); left > 0;) {
+        bool is_safe;
+        const size_t n = safe_text_next(page, left, &is_safe);
+
+        ck_assert_msg(is_safe || *page == '\n', "%s has unsafe text: %.40s", name, page);
+        page += n;
+        left -= n;
+    }
+}
+
 static void compare(const char *name, const char *page) {
     char path[4096];
     cleanup(freep) char *golden = NULL;
@@ -104,7 +117,7 @@ static void check_view(const char *what, const char *box, print_fn print, bool i
             if (!utf8)
                 for (const char *c = page; *c; c++)
                     ck_assert_msg((unsigned char)*c < 0x80, "%s is not ASCII", name);
-            ck_assert_msg(!strchr(page, '\033'), "%s has an escape", name);
+            check_safe(page, name);
             compare(name, page);
             free(page);
         }
@@ -192,9 +205,10 @@ START_TEST(narrow_terminals_lose_columns_not_lines) {
 }
 END_TEST
 
-START_TEST(json_and_csv_are_as_they_were) {
+/* JSON, and CSV of every table; a suffix of `name` is the table's. */
+static void check_data(const char *box, const char *json, const char *csv) {
     static const char *const tables[] = { "devices", "leases", "processes", "queue" };
-    struct snapshot *snapshot = load("box");
+    struct snapshot *snapshot = load(box);
     const struct view view = { .box = &snapshot->box, .is_managed = true, .now_usec = NOW };
     char *page = NULL;
     size_t n;
@@ -203,7 +217,8 @@ START_TEST(json_and_csv_are_as_they_were) {
     out = open_memstream(&page, &n);
     ck_assert_int_eq(view_json(&view, out), 0);
     fclose(out);
-    compare("json-box", page);
+    check_safe(page, json);
+    compare(json, page);
     free(page);
     for (size_t i = 0; i < ELEMENTSOF(tables); i++) {
         enum view_csv_table table;
@@ -213,15 +228,29 @@ START_TEST(json_and_csv_are_as_they_were) {
         out = open_memstream(&page, &n);
         view_csv(&snapshot->box, table, out);
         fclose(out);
-        snprintf(name, sizeof(name), "csv-%s", tables[i]);
+        snprintf(name, sizeof(name), "%s-%s", csv, tables[i]);
+        check_safe(page, name);
         compare(name, page);
         free(page);
     }
     snapshot_free(snapshot);
+}
+
+START_TEST(json_and_csv_are_as_they_were) {
+    check_data("box", "json-box", "csv");
+}
+END_TEST
+
+START_TEST(hostile_names_are_shown_and_do_nothing) {
+    check_view("status", "hostile", view_status, true);
+    check_view("devices", "hostile", view_devices, true);
+    check_view("top", "hostile", print_top, true);
+    check_data("hostile", "json-hostile", "csv-hostile");
 }
 END_TEST
 
 SUITE_TIMEOUT("view", 120, status_shows_a_full_box, status_shows_an_empty_box,
               status_says_that_nothing_is_managed, devices_are_shown_in_full, leases_are_shown,
               the_queue_is_shown, top_has_a_page, top_sorts_and_filters,
-              narrow_terminals_lose_columns_not_lines, json_and_csv_are_as_they_were)
+              narrow_terminals_lose_columns_not_lines, json_and_csv_are_as_they_were,
+              hostile_names_are_shown_and_do_nothing)

@@ -107,7 +107,7 @@ START_TEST(bytes_are_counted_over_time) {
     accounts_charge(accounts, 1, 4001, 4002, &gpu1, 0, 0, 15 * SECOND);
     accounts_charge(accounts, 1, 4001, 4002, &gpu2, 0, 0, 15 * SECOND);
     accounts_charge(accounts, 2, 4001, 4002, &gpu2, 0, 0, 15 * SECOND);
-    accounts_end(accounts, 1, "done", real0 + 5 * SECOND);
+    accounts_end(accounts, 1, 4001, "done", real0 + 5 * SECOND);
     accounts_tick(accounts, 16 * SECOND, real0 + 6 * SECOND);
     accounts_tick(accounts, 100 * SECOND, real0 + 90 * SECOND);
 
@@ -246,7 +246,7 @@ START_TEST(all_of_it_outlives_the_daemon) {
     accounts_tick(accounts, 21 * SECOND, real0 + 21 * SECOND);
     accounts_tick(accounts, 150 * SECOND, real0 + 150 * SECOND);
     accounts_tick(accounts, 151 * SECOND, real0 + 151 * SECOND);
-    accounts_end(accounts, 2, "done", real0 + 151 * SECOND);
+    accounts_end(accounts, 2, 4001, "done", real0 + 151 * SECOND);
     /* Twice: housekeeping comes after the transaction that wakes it. */
     ask(accounts, ACCOUNTS_BY_USER);
     ask(accounts, ACCOUNTS_BY_USER);
@@ -461,7 +461,7 @@ START_TEST(a_start_without_room_goes_on_without_accounts) {
 }
 END_TEST
 
-START_TEST(what_waits_is_bounded_and_what_is_lost_is_told) {
+START_TEST(waiting_lines_are_bounded_and_losses_reported) {
     struct accounts *accounts = begin();
     struct allot_error trouble = { 0 };
     struct result result;
@@ -476,10 +476,65 @@ START_TEST(what_waits_is_bounded_and_what_is_lost_is_told) {
     limit_file_size(RLIM_INFINITY);
     result = ask(accounts, ACCOUNTS_BY_USER);
     ck_assert_int_eq(result.code, 0);
-    ck_assert_uint_ge(result.rows[0].leases, 16384);
+    ck_assert_uint_ge(result.rows[0].leases, 4096);
     ck_assert_uint_lt(result.rows[0].leases, 40000);
     ck_assert(accounts_trouble(accounts, &trouble));
     ck_assert_ptr_nonnull(strstr(trouble.text, "were lost"));
+    accounts_free(accounts);
+}
+END_TEST
+
+/* A user that churns costs no other user anything: not its lines, and not a byte·second. */
+START_TEST(a_user_that_makes_too_many_lines_loses_its_own) {
+    struct accounts *accounts = begin();
+    struct result result;
+    size_t n = 0;
+
+    accounts_tick(accounts, SECOND, real0);
+    begin_lease(accounts, 1, 4001, real0);
+    accounts_charge(accounts, 1, 4001, 4002, &gpu1, GI, GI, SECOND);
+    for (uint64_t lease = 2; lease < 40000; lease++) {
+        begin_lease(accounts, lease, 5001, real0);
+        accounts_charge(accounts, lease, 5001, 5002, &gpu1, 0, GI, SECOND);
+        accounts_charge(accounts, lease, 5001, 5002, &gpu1, 0, 0, SECOND);
+        accounts_end(accounts, lease, 5001, "done", real0);
+    }
+    begin_lease(accounts, 40000, 4001, real0);
+    accounts_tick(accounts, 11 * SECOND, real0 + 10 * SECOND);
+    result = ask(accounts, ACCOUNTS_BY_USER);
+    ck_assert_uint_ge(result.n, 1);
+    for (size_t i = 0; i < result.n; i++)
+        if (strcmp(result.rows[i].key, "4001") == 0) {
+            ck_assert_uint_eq(result.rows[i].leases, 2);
+            ck_assert_uint_eq(result.rows[i].held_byte_seconds, 10 * GI);
+            n++;
+        } else {
+            ck_assert_uint_ge(result.rows[i].leases, 4096 / 2);
+            ck_assert_uint_lt(result.rows[i].leases, 39998);
+        }
+    ck_assert_uint_eq(n, 1);
+    accounts_free(accounts);
+}
+END_TEST
+
+/* Growing and shrinking within one lease is one line, however often. */
+START_TEST(coming_and_going_on_a_device_is_one_line) {
+    struct accounts *accounts = begin();
+    struct allot_error trouble = { 0 };
+    struct result result;
+
+    accounts_tick(accounts, SECOND, real0);
+    begin_lease(accounts, 1, 4001, real0);
+    for (unsigned i = 0; i < 40000; i++) {
+        accounts_charge(accounts, 1, 4001, 4002, &gpu1, GI, 0, SECOND);
+        accounts_charge(accounts, 1, 4001, 4002, &gpu1, 0, 0, SECOND);
+    }
+    accounts_charge(accounts, 1, 4001, 4002, &gpu1, GI, 0, SECOND);
+    accounts_tick(accounts, 3 * SECOND, real0 + 2 * SECOND);
+    result = ask(accounts, ACCOUNTS_BY_DEVICE);
+    ck_assert_uint_eq(result.rows[0].leases, 1);
+    ck_assert_uint_eq(result.rows[0].held_byte_seconds, 2 * GI);
+    ck_assert(!accounts_trouble(accounts, &trouble));
     accounts_free(accounts);
 }
 END_TEST
@@ -489,7 +544,7 @@ START_TEST(old_lines_go_and_a_clock_that_jumps_takes_none) {
 
     accounts_tick(accounts, SECOND, real0);
     begin_lease(accounts, 1, 4001, real0);
-    accounts_end(accounts, 1, "done", real0 + SECOND);
+    accounts_end(accounts, 1, 4001, "done", real0 + SECOND);
     accounts_xid(accounts, &gpu1, 1, "", real0);
     accounts_tick(accounts, 2 * SECOND, real0 + SECOND);
     /* Years ahead for half an hour, and back. */
@@ -569,14 +624,13 @@ START_TEST(gib_hours_count_within_their_window) {
 }
 END_TEST
 
-SUITE_TIMEOUT("accounts", 120, bytes_are_counted_over_time, a_question_gets_the_part_of_its_time,
-              verdicts_actions_and_xids_are_counted, all_of_it_outlives_the_daemon,
-              a_newer_database_is_left_alone, a_damaged_database_is_set_aside,
-              a_database_that_breaks_while_in_use_is_set_aside,
-              without_room_lines_wait_and_sums_lose_nothing,
-              what_was_spent_before_comes_with_the_database,
-              a_start_without_room_goes_on_without_accounts,
-              what_waits_is_bounded_and_what_is_lost_is_told,
-              old_lines_go_and_a_clock_that_jumps_takes_none,
-              a_client_that_went_away_gets_no_answer, files_are_readable_by_their_owner_only,
-              gib_hours_count_within_their_window)
+SUITE_TIMEOUT(
+    "accounts", 120, bytes_are_counted_over_time, a_question_gets_the_part_of_its_time,
+    verdicts_actions_and_xids_are_counted, all_of_it_outlives_the_daemon,
+    a_newer_database_is_left_alone, a_damaged_database_is_set_aside,
+    a_database_that_breaks_while_in_use_is_set_aside, without_room_lines_wait_and_sums_lose_nothing,
+    what_was_spent_before_comes_with_the_database, a_start_without_room_goes_on_without_accounts,
+    waiting_lines_are_bounded_and_losses_reported, a_user_that_makes_too_many_lines_loses_its_own,
+    coming_and_going_on_a_device_is_one_line, old_lines_go_and_a_clock_that_jumps_takes_none,
+    a_client_that_went_away_gets_no_answer, files_are_readable_by_their_owner_only,
+    gib_hours_count_within_their_window)

@@ -11,6 +11,7 @@
 
 #include "base/random.h"
 #include "tests/support/daemon/broker/broker_fixture.h"
+#include "tests/support/daemon/broker/transcript.h"
 #include "tests/support/suite.h"
 
 #define N_DEVICES   4
@@ -105,7 +106,7 @@ static void keep(struct broker_fixture *fixture, const struct record *record) {
         live->is_there = false;
 }
 
-/* Readings are not recorded: how idle, and how much of a debt is paid. */
+/* Readings are not recorded: how idle, and how much is still being released. */
 static void normalise(struct record *record) {
     if (record->kind == RECORD_LEASE)
         record->lease.idle_usec = 0;
@@ -191,6 +192,7 @@ static void count(struct chaos *chaos, const struct verdict *verdict) {
         chaos->waiters[pick(chaos, ELEMENTSOF(chaos->waiters))] = verdict->waiter;
     if (verdict->kind == VERDICT_DENY)
         ck_assert_str_ne(verdict->reason, "");
+    fixture_write_verdict(chaos->fixture, verdict);
 }
 
 static void make_request(struct chaos *chaos, struct request *request, const char **names) {
@@ -202,10 +204,12 @@ static void make_request(struct chaos *chaos, struct request *request, const cha
     *request = fixture_request();
     request->has_amount = pick(chaos, 8) > 0;
     request->amount = AMOUNT_GROW;
-    request->amount.mode = (enum lease_mode)pick(chaos, 4);
+    request->amount.mode = (enum lease_mode)(1 + pick(chaos, 4));
     request->amount.permyriad = pick(chaos, 3) ? pick(chaos, 12) * 1000 : POLICY_NO_SHARE;
-    if (pick(chaos, 2))
-        request->amount.bytes = pick(chaos, DEVICE_GIB + 1) * GIB + pick(chaos, 3);
+    if (pick(chaos, 2)) {
+        request->amount.bytes = pick(chaos, DEVICE_GIB + 1) * GIB;
+        request->amount.bytes += pick(chaos, 3);
+    }
     if (pick(chaos, 2))
         request->amount.min_bytes = pick(chaos, 5) * GIB;
     if (pick(chaos, 2))
@@ -221,7 +225,7 @@ static void make_request(struct chaos *chaos, struct request *request, const cha
     if (pick(chaos, 5) == 0)
         request->visible_devices = visible[pick(chaos, ELEMENTSOF(visible))];
     request->has_choose = true;
-    request->choose = (enum choice)pick(chaos, 3);
+    request->choose = (enum choice)(1 + pick(chaos, 3));
     request->has_priority = pick(chaos, 2);
     request->priority = (int32_t)pick(chaos, 12) - 6;
     request->no_wait = pick(chaos, 4) == 0;
@@ -244,6 +248,7 @@ static void ask(struct chaos *chaos, bool explains) {
         ck_assert_int_eq(
             broker_explain(chaos->fixture->broker, &peer, &request, chaos->fixture->now, &said), 0);
         ck_assert_str_ne(said.verdict.reason, "");
+        fixture_write_explanation(chaos->fixture, &said);
         return;
     }
     ck_assert_int_eq(broker_submit(chaos->fixture->broker, &peer, &request,
@@ -286,9 +291,9 @@ static void grow(struct chaos *chaos) {
         .lease = holder->lease->id,
         .device = share->book->device.seen.id,
         .bytes = pick(chaos, 4) ? pick(chaos, 6) * GIB : pick(chaos, 1 << 30),
-        .wait = pick(chaos, 2),
-        .timeout_usec = pick(chaos, 2) ? pick(chaos, 100) * SECS : UNITS_FOREVER,
     };
+    growth.wait = pick(chaos, 2);
+    growth.timeout_usec = pick(chaos, 2) ? pick(chaos, 100) * SECS : UNITS_FOREVER;
     ck_assert_int_eq(broker_grow(chaos->fixture->broker, &process, &growth,
                                  (void *)(uintptr_t)++chaos->n_tags, chaos->fixture->now, &verdict),
                      0);
@@ -323,6 +328,7 @@ static void end(struct chaos *chaos) {
         if (lease) {
             peer.is_admin = pick(chaos, 2);
             broker_release(chaos->fixture->broker, &peer, lease->id, chaos->fixture->now, &verdict);
+            fixture_write_verdict(chaos->fixture, &verdict);
         }
         break;
     case 1:
@@ -373,13 +379,13 @@ static void sample(struct chaos *chaos) {
     const struct book *book;
     const struct lease *lease;
 
-    for (size_t pos = 0; (book = broker_next_book(chaos->fixture->broker, &pos));) {
+    for (size_t pos = 0; (book = fixture_next_book(chaos->fixture, &pos));) {
         struct sample_device *device = &devices[sample.n_devices++];
 
         *device = book->device.seen;
         device->health = pick(chaos, 10) ? SAMPLE_OK : SAMPLE_FAILED;
-        device->has = pick(chaos, 3) ? SAMPLE_HAS(used_bytes) : 0;
-        device->used_bytes = pick(chaos, DEVICE_GIB) * GIB;
+        device->readings.has = pick(chaos, 3) ? READINGS_BIT(used_bytes) : 0;
+        device->readings.used_bytes = pick(chaos, DEVICE_GIB) * GIB;
     }
     while (sample.n_processes < pick(chaos, 20)) {
         struct sample_process *row = &rows[sample.n_processes++];
@@ -391,7 +397,8 @@ static void sample(struct chaos *chaos) {
         row->start = pick(chaos, 6) ? process.start : 0;
         row->device = fixture_gpu(pick(chaos, N_DEVICES));
         row->has_used = pick(chaos, 8) > 0;
-        row->used_bytes = pick(chaos, 7) * GIB + pick(chaos, 5000);
+        row->used_bytes = pick(chaos, 7) * GIB;
+        row->used_bytes += pick(chaos, 5000);
         row->has_busy = pick(chaos, 4) > 0;
         row->busy = pick(chaos, 2);
         lease = pick(chaos, 2) ? pick_lease(chaos) : NULL;
@@ -399,18 +406,21 @@ static void sample(struct chaos *chaos) {
             snprintf(row->cgroup, sizeof(row->cgroup), "/user.slice/allot-%llu.scope/x",
                      (unsigned long long)lease->id);
     }
-    ck_assert_int_eq(broker_sample(chaos->fixture->broker, &sample, chaos->fixture->now), 0);
+    ck_assert_int_eq(broker_sample(chaos->fixture->broker, &sample, NULL, chaos->fixture->now), 0);
 }
 
 static void device(struct chaos *chaos) {
     unsigned i = pick(chaos, N_DEVICES + N_INSTANCES);
-    struct device device = i < N_DEVICES ? fixture_make(i, DEVICE_GIB)
-                                         : fixture_make_mig(MIG_GPU, i - N_DEVICES, DEVICE_GIB / 2);
+    struct device_facts device = i < N_DEVICES
+                                     ? fixture_make(i, DEVICE_GIB)
+                                     : fixture_make_mig(MIG_GPU, i - N_DEVICES, DEVICE_GIB / 2);
 
     if (pick(chaos, 2))
         device.state = (enum device_state)pick(chaos, 3);
-    if (pick(chaos, 6) == 0)
-        device.seen.total_bytes = (4 + pick(chaos, DEVICE_GIB)) * GIB + pick(chaos, 100000);
+    if (pick(chaos, 6) == 0) {
+        device.seen.total_bytes = (4 + pick(chaos, DEVICE_GIB)) * GIB;
+        device.seen.total_bytes += pick(chaos, 100000);
+    }
     if (i == MIG_GPU)
         device.seen.mig_enabled = pick(chaos, 2);
     device.seen.reserved_bytes = pick(chaos, 3) * 300000000ull;
@@ -427,7 +437,7 @@ static void restart(struct chaos *chaos) {
     static struct live before[N_LIVE];
 
     compare_records(chaos);
-    broker_next_ids(fixture->broker, &meta);
+    fixture_next_ids(fixture, &meta);
     record.meta = meta;
     memcpy(before, chaos->live, sizeof(before));
     memset(chaos->live, 0, sizeof(chaos->live));
@@ -453,18 +463,17 @@ static void restart(struct chaos *chaos) {
 /* A process comes back with what it says it has. */
 static void come_back(struct chaos *chaos) {
     struct broker_peer peer = peer_of(chaos, pick(chaos, N_PIDS));
-    struct broker_held held[2] = {
-        { .device = fixture_gpu(pick(chaos, N_DEVICES)), .bytes = pick(chaos, 6) * GIB },
-        { .device = fixture_gpu(pick(chaos, N_DEVICES)), .bytes = pick(chaos, 6) * GIB },
-    };
     const struct lease *lease = pick_lease(chaos);
-    struct broker_attach attach = {
-        .lease = lease && pick(chaos, 3) ? lease->id : pick(chaos, 400),
-        .held = held,
-        .n_held = pick(chaos, 3),
-    };
+    struct broker_held held[2];
+    struct broker_attach attach = { .held = held };
     struct verdict verdict = { 0 };
 
+    attach.lease = lease && pick(chaos, 3) ? lease->id : pick(chaos, 400);
+    attach.n_held = pick(chaos, 3);
+    for (size_t i = 0; i < ELEMENTSOF(held); i++) {
+        held[i].device = fixture_gpu(pick(chaos, N_DEVICES));
+        held[i].bytes = pick(chaos, 6) * GIB;
+    }
     ck_assert_int_eq(
         broker_attach(chaos->fixture->broker, &peer, &attach, chaos->fixture->now, &verdict), 0);
     count(chaos, &verdict);
@@ -506,14 +515,14 @@ static void make_policies(struct chaos *chaos) {
 static void note_over(struct chaos *chaos) {
     const struct book *book;
 
-    for (size_t pos = 0; (book = broker_next_book(chaos->fixture->broker, &pos));)
+    for (size_t pos = 0; (book = fixture_next_book(chaos->fixture, &pos));)
         chaos->over_bytes[book->slot] = books_overcommitted_bytes(book);
 }
 
 static void check_over(struct chaos *chaos, unsigned what) {
     const struct book *book;
 
-    for (size_t pos = 0; (book = broker_next_book(chaos->fixture->broker, &pos));)
+    for (size_t pos = 0; (book = fixture_next_book(chaos->fixture, &pos));)
         ck_assert_msg(books_overcommitted_bytes(book) <= chaos->over_bytes[book->slot],
                       "%s was promised more than it has by a step of kind %u", book->name, what);
 }
@@ -530,7 +539,10 @@ static void look_again(struct chaos *chaos) {
                       (unsigned long long)fixture->told[i].tag, fixture->told[i].verdict.reason);
 }
 
-static void walk(uint64_t seed, unsigned steps) {
+/* A chapter of the transcript is so many steps. */
+#define CHAPTER 50
+
+static void walk(uint64_t seed, unsigned steps, struct transcript *transcript) {
     struct chaos *chaos = calloc(1, sizeof(*chaos));
     struct broker_fixture *fixture = chaos->fixture = fixture_new(N_DEVICES, DEVICE_GIB);
 
@@ -539,6 +551,8 @@ static void walk(uint64_t seed, unsigned steps) {
     fixture->record = keep;
     make_policies(chaos);
     chaos->policy = &fixture->policy;
+    if (transcript)
+        transcript_follow(transcript, fixture);
     for (unsigned step = 0; step < steps; step++) {
         unsigned what = pick(chaos, 100);
         bool may_overcommit = false, in_grace;
@@ -592,6 +606,11 @@ static void walk(uint64_t seed, unsigned steps) {
         if (!in_grace)
             look_again(chaos);
         fixture->n_told = 0;
+        if (transcript) {
+            fixture_write_state(fixture);
+            if (step % CHAPTER == CHAPTER - 1)
+                transcript_end_chapter(transcript, seed, step + 1);
+        }
     }
     printf("seed %#llx: %u granted, %u waited, %u restarts\n", (unsigned long long)seed,
            chaos->n_grants, chaos->n_waits, chaos->n_restarts);
@@ -608,8 +627,19 @@ START_TEST(whatever_happens_the_books_balance) {
     uint64_t first = seed && *seed ? strtoull(seed, NULL, 0) : 0xc405;
 
     for (uint64_t i = 0; i < 5; i++)
-        walk(first + i, is_long && *is_long ? 6000 : 800);
+        walk(first + i, is_long && *is_long ? 6000 : 800, NULL);
 }
 END_TEST
 
-SUITE_TIMEOUT("broker-chaos", 300, whatever_happens_the_books_balance)
+/* Every answer, notice, event, record and place in the queue. */
+START_TEST(the_broker_tells_what_it_told_when_the_walk_was_last_read) {
+    struct transcript *transcript = transcript_new();
+
+    for (uint64_t i = 0; i < 5; i++)
+        walk(0xc405 + i, 800, transcript);
+    transcript_compare(transcript, TEST_GOLDEN "/broker-chaos.txt");
+}
+END_TEST
+
+SUITE_TIMEOUT("broker-chaos", 300, whatever_happens_the_books_balance,
+              the_broker_tells_what_it_told_when_the_walk_was_last_read)

@@ -9,6 +9,7 @@
 
 #include "base/random.h"
 #include "tests/support/daemon/broker/broker_oracle.h"
+#include "tests/support/daemon/broker/transcript.h"
 #include "tests/support/daemon/broker/broker_fixture.h"
 #include "tests/support/suite.h"
 
@@ -91,7 +92,7 @@ static void decide(void *userdata, const struct oracle_want *want, enum oracle_o
                  (unsigned long long)want->tag, (int)outcome);
 }
 
-/* Both have had their say: they must have said the same. */
+/* Both have decided: they must agree. */
 static void compare(struct walk *walk) {
     int queue[ORACLE_WANTS], n;
 
@@ -310,7 +311,11 @@ static void cancel(struct walk *walk) {
     ck_assert_int_eq(broker_cancel(walk->fixture->broker, want->waiter, walk->fixture->now), 0);
 }
 
-static unsigned walk_with_oracle(uint64_t seed, unsigned steps, bool is_long) {
+/* A chapter of the transcript is so many steps. */
+#define CHAPTER 100
+
+static unsigned walk_with_oracle(uint64_t seed, unsigned steps, bool is_long,
+                                 struct transcript *transcript) {
     struct walk *walk = calloc(1, sizeof(*walk));
     unsigned n_deadlocks;
 
@@ -321,10 +326,13 @@ static unsigned walk_with_oracle(uint64_t seed, unsigned steps, bool is_long) {
     walk->fixture->policy.defaults.has =
         POLICY_HAS(max_leases) | POLICY_HAS(priority_max) | POLICY_HAS(grow_wait_usec);
     walk->fixture->policy.defaults.max_leases = 3;
+    walk->fixture->policy.reserve_usec = UINT64_MAX; /* the oracle knows no time but age */
     walk->fixture->policy.defaults.priority_max = 5;
     walk->fixture->policy.defaults.grow_wait_usec = UNITS_FOREVER;
     ck_assert_int_eq(
         broker_policy_set(walk->fixture->broker, &walk->fixture->policy, walk->fixture->now), 0);
+    if (transcript)
+        transcript_follow(transcript, walk->fixture);
     walk->oracle.usable = UNITS;
     walk->oracle.max_leases = 3;
     walk->oracle.age_usec = (int64_t)walk->fixture->policy.age_usec;
@@ -347,6 +355,10 @@ static unsigned walk_with_oracle(uint64_t seed, unsigned steps, bool is_long) {
         else if (what < 92)
             cancel(walk);
         compare(walk);
+        if (transcript)
+            fixture_write_state(walk->fixture);
+        if (transcript && step % CHAPTER == CHAPTER - 1)
+            transcript_end_chapter(transcript, seed, step + 1);
     }
     printf("seed %#llx: %u granted, %u waited, %u deadlocks, %u in line\n",
            (unsigned long long)seed, walk->n_granted, walk->n_waited, walk->n_deadlocks,
@@ -363,16 +375,28 @@ START_TEST(the_broker_and_the_oracle_always_agree) {
     unsigned n_deadlocks = 0;
 
     for (uint64_t i = 0; i < 8; i++)
-        n_deadlocks += walk_with_oracle(seed_of(0xa110c) + i, n_steps(1200), false);
+        n_deadlocks += walk_with_oracle(seed_of(0xa110c) + i, n_steps(1200), false, NULL);
     ck_assert_uint_gt(n_deadlocks, 0);
 }
 END_TEST
 
 START_TEST(they_agree_on_a_long_queue_of_different_requests) {
     for (uint64_t i = 0; i < 4; i++)
-        walk_with_oracle(seed_of(0x10e6) + i, n_steps(600), true);
+        walk_with_oracle(seed_of(0x10e6) + i, n_steps(600), true, NULL);
+}
+END_TEST
+
+START_TEST(the_broker_tells_what_it_told_when_the_walks_were_last_read) {
+    struct transcript *transcript = transcript_new();
+
+    for (uint64_t i = 0; i < 4; i++)
+        walk_with_oracle(0xa110c + i, 600, false, transcript);
+    for (uint64_t i = 0; i < 2; i++)
+        walk_with_oracle(0x10e6 + i, 300, true, transcript);
+    transcript_compare(transcript, TEST_GOLDEN "/broker-walk.txt");
 }
 END_TEST
 
 SUITE_TIMEOUT("broker-walk", 300, the_broker_and_the_oracle_always_agree,
-              they_agree_on_a_long_queue_of_different_requests)
+              they_agree_on_a_long_queue_of_different_requests,
+              the_broker_tells_what_it_told_when_the_walks_were_last_read)

@@ -199,7 +199,8 @@ START_TEST(a_process_left_of_a_job_inherits_its_lease) {
     struct process_id process = { .pid = 11, .start = 7 };
     const struct lease *now;
 
-    /* One after the other, and by a detachment that leaves a debt behind. */
+    /* One after the other, and by a detachment that leaves bytes being released. */
+    broker_search_as(fixture->broker, 0);
     fixture->survivor = 11;
     fixture_attach(fixture, 11, 1000, lease);
     ck_assert_int_eq(fixture_grow_by(fixture, 11, lease, 0, 4, false, 1).kind, VERDICT_GRANT);
@@ -208,6 +209,9 @@ START_TEST(a_process_left_of_a_job_inherits_its_lease) {
     fixture_check(fixture);
     now = broker_lease(fixture->broker, lease);
     ck_assert_ptr_nonnull(now);
+    ck_assert(now->is_orphaned);
+    fixture_turn(fixture);
+    ck_assert(!now->is_orphaned);
     ck_assert_int_eq(broker_owner(now)->pid, 11);
     fixture->survivor = 12;
     fixture_gone(fixture, 11);
@@ -236,7 +240,8 @@ START_TEST(a_process_left_of_a_job_inherits_its_lease) {
     broker_inherit(fixture->broker, lease, NULL, fixture->now);
     ck_assert_ptr_null(broker_lease(fixture->broker, lease));
     broker_inherit(fixture->broker, lease, &process, fixture->now);
-    ck_assert_uint_eq(fixture->n_sought, 6);
+    ck_assert_uint_eq(fixture->n_orphaned, 6);
+    fixture->orphan = 0;
 
     /* Released during a search. */
     lease = fixture_get(fixture, 34, 1000, fixture_fixed(1, 10));
@@ -249,6 +254,27 @@ START_TEST(a_process_left_of_a_job_inherits_its_lease) {
     fixture->survivor = 21;
     fixture_release(fixture, 1000, lease);
     ck_assert_ptr_null(broker_lease(fixture->broker, lease));
+}
+END_TEST
+
+START_TEST(a_lease_waits_for_no_search_that_cannot_be_made) {
+    cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(1, 40);
+    uint64_t lease = fixture_get(fixture, 10, 1000, fixture_fixed(1, 10));
+    uint64_t other = fixture_get(fixture, 20, 1001, fixture_fixed(1, 10));
+    struct process_id process = { .pid = 10, .start = 7 };
+
+    /* With the rights of another user, no process of this one's jobs is found. */
+    broker_search_as(fixture->broker, 1001);
+    broker_process_gone(fixture->broker, &process, fixture->now);
+    ck_assert_ptr_null(broker_lease(fixture->broker, lease));
+    ck_assert_uint_eq(fixture->n_orphaned, 0);
+    process.pid = 20;
+    broker_process_gone(fixture->broker, &process, fixture->now);
+    ck_assert(broker_lease(fixture->broker, other)->is_orphaned);
+    ck_assert_uint_eq(fixture->n_orphaned, 1);
+    ck_assert_uint_eq(fixture->orphan, other);
+    fixture_turn(fixture);
+    ck_assert_ptr_null(broker_lease(fixture->broker, other));
 }
 END_TEST
 
@@ -340,8 +366,7 @@ START_TEST(children_of_a_job_without_a_scope_are_holders_by_their_environment) {
     fixture_sample(fixture, &row, 1);
     ck_assert_uint_eq(broker_lease(fixture->broker, lease)->n_holders, 0);
     ck_assert_uint_eq(fixture_left(fixture, 0), 26); /* unmanaged: of no lease */
-    fixture->job_process = 11;
-    fixture->job_process_lease = lease;
+    row.lease = lease;
     row.uid = 1001;
     fixture_sample(fixture, &row, 1);
     ck_assert_uint_eq(broker_lease(fixture->broker, lease)->n_holders, 0);
@@ -448,7 +473,7 @@ END_TEST
 START_TEST(a_drained_device_takes_no_new_leases_and_its_holders_are_told) {
     cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 40);
     uint64_t lease = fixture_get(fixture, 10, 1000, fixture_fixed(1, 10));
-    struct device device = fixture_make(0, 40);
+    struct device_facts device = fixture_make(0, 40);
     struct request request = fixture_fixed(1, 35);
 
     fixture_attach(fixture, 10, 1000, lease);
@@ -471,7 +496,7 @@ END_TEST
 START_TEST(a_waiter_for_a_device_waits_on_while_it_is_drained) {
     cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 40);
     struct request request = fixture_fixed(1, 35);
-    struct device device = fixture_make(0, 40);
+    struct device_facts device = fixture_make(0, 40);
     uint64_t lease;
 
     request.devices = (const char *[]){ "0" };
@@ -549,7 +574,8 @@ SUITE("broker", two_shares_of_40_percent_fit_and_a_third_waits,
       all_devices_of_a_lease_or_none, each_named_device_has_its_own_amount,
       what_an_empty_box_could_not_give_is_denied_at_once, growth_stays_within_the_limit,
       the_processes_of_a_job_share_its_limit, a_lease_ends_with_its_last_process,
-      a_process_left_of_a_job_inherits_its_lease, with_a_scope_a_lease_ends_when_it_is_empty,
+      a_process_left_of_a_job_inherits_its_lease, a_lease_waits_for_no_search_that_cannot_be_made,
+      with_a_scope_a_lease_ends_when_it_is_empty,
       bytes_of_a_dead_holder_are_releasing_until_nvml_agrees,
       a_charge_is_the_larger_of_declared_and_seen,
       children_in_the_scope_are_holders_without_attaching,

@@ -130,7 +130,7 @@ END_TEST
 
 START_TEST(two_gpus_on_a_divided_box_are_denied) {
     cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 40);
-    struct device gpu = fixture_make(1, 40), mig;
+    struct device_facts gpu = fixture_make(1, 40), mig;
     struct request request = fixture_fixed(2, 1);
     struct verdict verdict;
 

@@ -66,7 +66,7 @@ static void random_record(struct record *ret) {
         ret->lease.id = random_next(&seed) | 1;
         ret->lease.uid = (uint32_t)random_next(&seed);
         ret->lease.gid = (uint32_t)random_next(&seed);
-        ret->lease.mode = random_next(&seed) % 4;
+        ret->lease.mode = 1 + random_next(&seed) % 4;
         ret->lease.declares_max = random_next(&seed) & 1;
         ret->lease.ending = random_next(&seed) & 1;
         ret->lease.has_token = random_next(&seed) & 1;
@@ -97,7 +97,7 @@ static void random_record(struct record *ret) {
         return;
     case RECORD_HOLDER:
         ret->holder.lease = random_next(&seed) | 1;
-        ret->holder.pid = 1 + (int32_t)(random_next(&seed) % 4194304);
+        ret->holder.pid = 1 + (int32_t)(1 + random_next(&seed) % 4194304);
         ret->holder.uid = (uint32_t)random_next(&seed);
         ret->holder.start = random_next(&seed);
         ret->holder.attached_usec = random_next(&seed);

@@ -55,6 +55,7 @@ static struct verdict come_back(struct broker_fixture *fixture, pid_t pid, uid_t
     struct broker_attach attach = { .lease = lease, .held = &held, .n_held = 1 };
     struct verdict verdict = { 0 };
 
+    peer.spent_byte_seconds = fixture->spent_byte_seconds;
     ck_assert_int_eq(broker_attach(fixture->broker, &peer, &attach, fixture->now, &verdict), 0);
     fixture_check(fixture);
     return verdict;
@@ -218,6 +219,13 @@ END_TEST
 
 START_TEST(lost_leases_are_rebuilt_by_the_rules) {
     cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 40);
+    static const struct fixture_row rows[] = {
+        { .pid = 10, .used_gib = 6 },           { .pid = 11, .used_gib = 2 },
+        { .pid = 20, .used_gib = 5 },           { .pid = 30, .gpu = 1, .used_gib = 21 },
+        { .pid = 31, .used_gib = 20 },          { .pid = 33, .gpu = 1, .used_gib = 1 },
+        { .pid = 34, .gpu = 1, .used_gib = 1 }, { .pid = 35, .gpu = 1, .used_gib = 1 },
+        { .pid = 36, .gpu = 1, .used_gib = 1 },
+    };
     uint64_t theirs, ours;
 
     broker_books_lost(fixture->broker);
@@ -228,6 +236,7 @@ START_TEST(lost_leases_are_rebuilt_by_the_rules) {
     fixture->policy.defaults.quota_byte_seconds = 100;
     fixture->policy.defaults.max_leases = 2;
     ck_assert_int_eq(broker_policy_set(fixture->broker, &fixture->policy, fixture->now), 0);
+    fixture_sample(fixture, rows, ELEMENTSOF(rows));
 
     ck_assert_int_eq(come_back(fixture, 10, 1000, 7, 0, 6).kind, VERDICT_GRANT);
     ck_assert_str_eq(fixture->event, "attached");
@@ -245,9 +254,8 @@ START_TEST(lost_leases_are_rebuilt_by_the_rules) {
     ck_assert_uint_eq(fixture_grow_by(fixture, 20, 7, 0, 0, false, 0).held_bytes, 5 * GIB);
     ck_assert_uint_eq(broker_lease(fixture->broker, 7)->shares[0].held_bytes, 8 * GIB);
 
-    ck_assert_int_eq(come_back(fixture, 30, 1002, 8, 0, 21).refusal, REFUSAL_DENIED);
+    ck_assert_int_eq(come_back(fixture, 30, 1002, 8, 1, 21).refusal, REFUSAL_DENIED);
     ck_assert_int_eq(come_back(fixture, 31, 1003, 9, 0, 20).kind, VERDICT_GRANT);
-    ck_assert_int_eq(come_back(fixture, 32, 1004, 10, 0, 10).refusal, REFUSAL_NO_MEMORY);
     ck_assert_int_eq(come_back(fixture, 33, 1005, 1 + (UINT64_C(1) << 53), 1, 1).refusal,
                      REFUSAL_NOT_FOUND);
     ck_assert_int_eq(fixture_attach(fixture, 34, 1006, 11).refusal, REFUSAL_NOT_FOUND);
@@ -262,13 +270,46 @@ START_TEST(lost_leases_are_rebuilt_by_the_rules) {
 }
 END_TEST
 
-/* A drain is for new ones. */
-START_TEST(lost_leases_come_back_where_new_ones_may_not) {
+/* A process that forges a lease gets no byte that NVML does not show, and no byte twice. */
+START_TEST(lost_leases_are_rebuilt_as_far_as_nvml_shows) {
     cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 40);
-    struct device device = fixture_make(0, 40);
+    static const struct fixture_row rows[] = {
+        { .pid = 10, .used_gib = 6 },
+        { .pid = 11, .gpu = 1, .used_gib = 8 },
+    };
 
     broker_books_lost(fixture->broker);
     broker_grace_begin(fixture->broker, fixture->now);
+    ck_assert_int_eq(come_back(fixture, 10, 1000, 7, 0, 6).refusal, REFUSAL_NOT_FOUND);
+    fixture_sample(fixture, rows, ELEMENTSOF(rows));
+    ck_assert_int_eq(come_back(fixture, 12, 1000, 7, 0, 30).refusal, REFUSAL_NOT_FOUND);
+    ck_assert_int_eq(come_back(fixture, 11, 1001, 8, 0, 30).refusal, REFUSAL_NOT_FOUND);
+    ck_assert_int_eq(come_back(fixture, 11, 1001, 8, 1, 0).refusal, REFUSAL_NOT_FOUND);
+    ck_assert_uint_eq(fixture_left(fixture, 0), 34);
+
+    ck_assert_int_eq(come_back(fixture, 10, 1000, 7, 0, 30).kind, VERDICT_GRANT);
+    ck_assert_uint_eq(broker_lease(fixture->broker, 7)->shares[0].held_bytes, 6 * GIB);
+    ck_assert_uint_eq(broker_lease(fixture->broker, 7)->shares[0].guaranteed_bytes, 6 * GIB);
+    ck_assert_uint_eq(fixture_left(fixture, 0), 34);
+    ck_assert_int_eq(come_back(fixture, 10, 1000, 9, 0, 30).refusal, REFUSAL_NOT_FOUND);
+    /* A process that joins brings what NVML shows of it, which is nothing there. */
+    ck_assert_int_eq(come_back(fixture, 11, 1000, 7, 0, 20).kind, VERDICT_GRANT);
+    ck_assert_uint_eq(broker_lease(fixture->broker, 7)->shares[0].held_bytes, 6 * GIB);
+    fixture_sample(fixture, rows, ELEMENTSOF(rows));
+    ck_assert_uint_eq(fixture_left(fixture, 0), 34);
+}
+END_TEST
+
+/* A drain is for new ones. */
+START_TEST(lost_leases_come_back_where_new_ones_may_not) {
+    cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 40);
+    static const struct fixture_row rows[] = { { .pid = 10, .used_gib = 6 },
+                                               { .pid = 11, .used_gib = 6 } };
+    struct device_facts device = fixture_make(0, 40);
+
+    broker_books_lost(fixture->broker);
+    broker_grace_begin(fixture->broker, fixture->now);
+    fixture_sample(fixture, rows, ELEMENTSOF(rows));
     device.state = DEVICE_DRAINING;
     fixture_device(fixture, &device);
     ck_assert_int_eq(come_back(fixture, 10, 1000, 7, 0, 6).kind, VERDICT_GRANT);
@@ -307,7 +348,7 @@ START_TEST(contradictions_are_refused) {
     ck_assert_int_lt(broker_restore(fixture->broker, &record, fixture->now), 0);
     record = (struct record){ .kind = RECORD_LEASE };
     ck_assert_int_lt(broker_restore(fixture->broker, &record, fixture->now), 0);
-    record.lease = (struct record_lease){ .id = 1, .n_shares = 2 };
+    record.lease = (struct record_lease){ .id = 1, .mode = LEASE_GROW, .n_shares = 2 };
     record.lease.shares[0].device = record.lease.shares[1].device = fixture_gpu(0);
     ck_assert_int_lt(broker_restore(fixture->broker, &record, fixture->now), 0);
     record.lease.n_shares = 1;
@@ -349,7 +390,7 @@ END_TEST
 START_TEST(a_waiter_for_a_drained_device_has_its_place_again) {
     cleanup(fixture_freep) struct broker_fixture *fixture = recording(1, 40, &the_log);
     struct request request = fixture_exclusive(1), other = fixture_fixed(1, 1);
-    struct device device = fixture_make(0, 40);
+    struct device_facts device = fixture_make(0, 40);
 
     fixture_get(fixture, 10, 1000, fixture_fixed(1, 10));
     ck_assert_int_eq(fixture_ask(fixture, 11, 1001, &request, 1).kind, VERDICT_WAIT);
@@ -381,4 +422,5 @@ SUITE("recover", a_waiter_for_a_drained_device_has_its_place_again,
       places_in_the_queue_are_kept_for_clients_that_ask_again, what_was_releasing_is_still,
       a_process_that_died_meanwhile_ends_the_grace, a_dump_says_the_same_as_the_log,
       lost_leases_come_back_where_new_ones_may_not, lost_leases_are_rebuilt_by_the_rules,
-      contradictions_are_refused, a_client_that_missed_its_grant_gets_it_by_asking_again)
+      lost_leases_are_rebuilt_as_far_as_nvml_shows, contradictions_are_refused,
+      a_client_that_missed_its_grant_gets_it_by_asking_again)

@@ -279,7 +279,7 @@ START_TEST(mistakes_are_named_with_their_line) {
         { "[watch]\nmax-leases = 1\n", 2, "does not belong to [watch] but to [defaults]" },
         { "[defaults]\nreserve = 1G\n", 2, "[device NAME]" },
         { "[user root]\nquota-period = 1d\n", 2, "[accounts]" },
-        { "[defaults]\nmax-leases = 1\nmax-leases = 2\n", 3, "line 2 already" },
+        { "[defaults]\nmax-leases = 1\nmax-leases = 2\n", 3, "already in line 2" },
         { "[defaults]\nmax-leases =\n", 2, "has no value" },
         { "[defaults]\nmax-leases = -1\n", 2, "0 to 1000000, or infinity" },
         { "[defaults]\nmax-leases = 1e3\n", 2, "whole number" },
@@ -301,13 +301,13 @@ START_TEST(mistakes_are_named_with_their_line) {
         { "[defaults]\ndevices = all 3\n", 2, "all, none, or a list" },
         { "[defaults]\ndevices = ,\n", 2, "all, none, or a list" },
         { "[defaults]\ndefault-mode = most\n", 2, "fraction, grow, fixed or exclusive" },
-        { "[defaults]\ndefault-fraction = 40%\n", 2, "without default-mode" },
-        { "[user 5]\ndefault-bytes = 4G\n", 2, "without default-mode" },
+        { "[defaults]\ndefault-fraction = 40%\n", 2, "needs default-mode" },
+        { "[user 5]\ndefault-bytes = 4G\n", 2, "needs default-mode" },
         { "[defaults]\ndefault-mode = fraction\n", 2, "needs default-fraction" },
         { "[defaults]\ndefault-mode = fixed\n", 2, "needs default-bytes" },
-        { "[defaults]\ndefault-mode = exclusive\ndefault-fraction = 1\n", 3, "means nothing" },
+        { "[defaults]\ndefault-mode = exclusive\ndefault-fraction = 1\n", 3, "has no effect" },
         { "[defaults]\ndefault-mode = fixed\ndefault-bytes = 1G\ndefault-max = 2G\n", 4,
-          "means nothing" },
+          "has no effect" },
         { "[defaults]\ndefault-mode = grow\ndefault-min = 3G\ndefault-max = 2G\n", 3, "more than" },
         { "[defaults]\nquota-bytes = 1G\ndefault-mode = fixed\ndefault-bytes = 2G\n", 4, "denied" },
         { "[defaults]\nquota-fraction = 10%\ndefault-mode = fraction\ndefault-fraction = 20%\n", 4,
@@ -352,7 +352,7 @@ START_TEST(mistakes_are_named_with_their_line) {
 }
 END_TEST
 
-START_TEST(all_mistakes_are_told_at_once) {
+START_TEST(all_mistakes_are_reported_at_once) {
     static const char text[] =
         "[allotd]\ngrace = 1\nmode = x\n[nowhere]\nkey = 1\n[user no-such-1]\n";
     struct config *config = NULL;
@@ -502,7 +502,7 @@ START_TEST(a_dropin_completes_what_the_file_began) {
 }
 END_TEST
 
-START_TEST(a_file_that_is_not_there_is_told) {
+START_TEST(a_missing_file_is_reported) {
     struct config *config = NULL;
     struct config_report report = { 0 };
     struct allot_error err = { 0 };
@@ -522,7 +522,7 @@ END_TEST
 SUITE("config", an_empty_text_gives_what_is_built_in, every_key_arrives_where_it_belongs,
       people_get_their_own_rules, what_is_required_depends_on_mode_user_and_device,
       devices_have_a_reserve_and_hours, long_lists_need_no_long_patience,
-      mistakes_are_named_with_their_line, all_mistakes_are_told_at_once,
+      mistakes_are_named_with_their_line, all_mistakes_are_reported_at_once,
       a_nul_byte_and_control_characters_are_no_trap, dropins_come_after_the_file_and_in_their_order,
-      a_dropin_completes_what_the_file_began, a_file_that_is_not_there_is_told,
+      a_dropin_completes_what_the_file_began, a_missing_file_is_reported,
       the_installed_file_tells_the_truth)

@@ -81,7 +81,7 @@ START_TEST(other_events_have_a_verdict_and_a_reason) {
 END_TEST
 
 START_TEST(errors_are_counted_from_what_was_accepted) {
-    struct sample_device now = { .has = SAMPLE_HAS(ecc_uncorrected) };
+    struct sample_device now = { .readings.has = READINGS_BIT(ecc_uncorrected) };
     static const struct {
         uint64_t count, accepted, max;
         bool drains;
@@ -95,18 +95,18 @@ START_TEST(errors_are_counted_from_what_was_accepted) {
 
     health_rules_default(&rules);
     for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
-        now.ecc_uncorrected = cases[i].count;
+        now.readings.ecc_uncorrected = cases[i].count;
         rules.max_uncorrected = cases[i].max;
         health_decide_reading(&rules, &now, cases[i].accepted, &decision);
         ck_assert_msg(decision.verdict == (cases[i].drains ? HEALTH_DRAIN : HEALTH_FINE), "row %zu",
                       i);
     }
-    now.has = 0; /* absent is not 9 */
-    now.ecc_uncorrected = 9;
-    now.rows_failed = 1;
+    now.readings.has = 0; /* absent is not 9 */
+    now.readings.ecc_uncorrected = 9;
+    now.readings.rows_failed = 1;
     health_decide_reading(&rules, &now, 0, &decision);
     ck_assert_int_eq(decision.verdict, HEALTH_FINE);
-    now.has = SAMPLE_HAS(rows_failed);
+    now.readings.has = READINGS_BIT(rows_failed);
     health_decide_reading(&rules, &now, 0, &decision);
     ck_assert_int_eq(decision.verdict, HEALTH_DRAIN);
     now.health = SAMPLE_FAILED; /* not read */
@@ -116,7 +116,7 @@ START_TEST(errors_are_counted_from_what_was_accepted) {
 END_TEST
 
 START_TEST(a_device_recovers_by_rule_only) {
-    struct device device = { .state = DEVICE_DRAINING, .drains = DRAIN_HEALTH };
+    struct device_facts device = { .state = DEVICE_DRAINING, .drains = DRAIN_HEALTH };
     struct health_rules rules;
 
     health_rules_default(&rules);
@@ -128,10 +128,10 @@ START_TEST(a_device_recovers_by_rule_only) {
     ck_assert(!health_decide_recovery(&rules, &device, false, 50, 149));
     ck_assert(health_decide_recovery(&rules, &device, false, 50, 150));
     ck_assert(!health_decide_recovery(&rules, &device, false, 50, 40)); /* a clock that went back */
-    device.seen.has = SAMPLE_HAS(rows_failed);
-    device.seen.rows_failed = 1;
+    device.seen.readings.has = READINGS_BIT(rows_failed);
+    device.seen.readings.rows_failed = 1;
     ck_assert(!health_decide_recovery(&rules, &device, true, 50, 1000));
-    device.seen.has = 0;
+    device.seen.readings.has = 0;
     device.state = DEVICE_LOST;
     ck_assert(!health_decide_recovery(&rules, &device, true, 50, 1000));
     device.state = DEVICE_DRAINING;

@@ -25,7 +25,8 @@ static struct gpuid id_of(unsigned n, bool is_mig) {
     return (struct gpuid){ .kind = is_mig ? GPUID_MIG : GPUID_GPU, .uuid = { [0] = (uint8_t)n } };
 }
 
-static void changed(void *userdata, enum inventory_change change, const struct device *device) {
+static void changed(void *userdata, enum inventory_change change,
+                    const struct device_facts *device) {
     struct bench *bench = userdata;
 
     ck_assert(bench->n_told < ELEMENTSOF(bench->told));
@@ -41,8 +42,8 @@ static struct sample_device *row(struct bench *bench, unsigned n, uint8_t bus) {
         .parent = id_of(n, false),
         .pci = { .bus = bus },
         .total_bytes = UINT64_C(40) << 30,
-        .has = SAMPLE_HAS(used_bytes) | SAMPLE_HAS(minor),
-        .minor = n,
+        .readings.has = READINGS_BIT(used_bytes) | READINGS_BIT(minor),
+        .readings.minor = n,
     };
     snprintf(device->name, sizeof(device->name), "SIM %u", n);
     return device;
@@ -71,15 +72,15 @@ static void update(struct bench *bench) {
     ck_assert_int_eq(inventory_update(bench->inventory, &bench->sample), 0);
 }
 
-static const struct device *device(struct bench *bench, unsigned n) {
+static const struct device_facts *device(struct bench *bench, unsigned n) {
     struct gpuid id = id_of(n, false);
-    const struct device *found = inventory_find(bench->inventory, &id);
+    const struct device_facts *found = inventory_find(bench->inventory, &id);
 
     ck_assert_ptr_nonnull(found);
     return found;
 }
 
-START_TEST(one_that_was_lost_before_keeps_its_number) {
+START_TEST(a_device_that_was_lost_before_keeps_its_number) {
     struct bench bench = { 0 };
     struct sample_device missed;
 
@@ -149,7 +150,7 @@ START_TEST(a_device_that_is_not_in_the_sample_is_lost_and_keeps_its_number) {
     ck_assert_int_eq(device(&bench, 1)->state, DEVICE_LOST);
     ck_assert_str_eq(device(&bench, 1)->reason, "the GPU is no longer on the bus");
     ck_assert_uint_eq(device(&bench, 1)->seen.total_bytes, UINT64_C(40) << 30);
-    ck_assert_uint_eq(device(&bench, 1)->seen.has, 0);
+    ck_assert_uint_eq(device(&bench, 1)->seen.readings.has, 0);
     ck_assert_uint_eq(device(&bench, 2)->seen.index, 1);
     update(&bench); /* told once */
     ck_assert_uint_eq(bench.n_told, 0);
@@ -191,17 +192,17 @@ START_TEST(a_device_that_cannot_be_read_keeps_what_it_is_and_loses_what_it_shows
     struct bench bench;
 
     bench_init(&bench);
-    row(&bench, 1, 1)->used_bytes = 5;
+    row(&bench, 1, 1)->readings.used_bytes = 5;
     update(&bench);
     for (int health = SAMPLE_CLOSED; health <= SAMPLE_FAILED; health++) {
         bench.rows[0].health = SAMPLE_OK;
         update(&bench);
-        ck_assert(device(&bench, 1)->seen.has & SAMPLE_HAS(used_bytes));
+        ck_assert(device(&bench, 1)->seen.readings.has & READINGS_BIT(used_bytes));
         bench.rows[0] = (struct sample_device){ .id = id_of(1, false), .health = health };
         update(&bench);
         ck_assert_uint_eq(bench.n_told, 0);
         ck_assert_int_eq(device(&bench, 1)->state, DEVICE_READY);
-        ck_assert_uint_eq(device(&bench, 1)->seen.has, 0);
+        ck_assert_uint_eq(device(&bench, 1)->seen.readings.has, 0);
         ck_assert_uint_eq(device(&bench, 1)->seen.total_bytes, UINT64_C(40) << 30);
         ck_assert_str_eq(device(&bench, 1)->seen.name, "SIM 1");
         bench.sample.n_devices = 0;
@@ -209,7 +210,7 @@ START_TEST(a_device_that_cannot_be_read_keeps_what_it_is_and_loses_what_it_shows
     }
     update(&bench);
     inventory_stale(bench.inventory);
-    ck_assert_uint_eq(device(&bench, 1)->seen.has, 0);
+    ck_assert_uint_eq(device(&bench, 1)->seen.readings.has, 0);
     inventory_free(bench.inventory);
 }
 END_TEST
@@ -270,8 +271,8 @@ START_TEST(changes_that_matter_to_leases_are_told) {
     bench_init(&bench);
     row(&bench, 1, 1);
     update(&bench);
-    bench.rows[0].used_bytes = 1;
-    bench.rows[0].temperature = 80;
+    bench.rows[0].readings.used_bytes = 1;
+    bench.rows[0].readings.temperature_celsius = 80;
     update(&bench);
     ck_assert_uint_eq(bench.n_told, 0);
     bench.rows[0].reserved_bytes = 1 << 20;
@@ -335,7 +336,7 @@ START_TEST(people_name_devices_in_several_ways) {
         { "99999999999999999999", -ENOENT, 0 },
         { "GPU-01000000-0000-0000-0000-000000000000-more", -ENOENT, 0 },
     };
-    const struct device *found;
+    const struct device_facts *found;
     struct bench bench;
 
     bench_init(&bench);
@@ -357,7 +358,7 @@ END_TEST
 
 SUITE("inventory", devices_are_listed_in_bus_order_whatever_the_order_of_the_sample,
       a_device_that_is_not_in_the_sample_is_lost_and_keeps_its_number,
-      one_that_was_lost_before_keeps_its_number,
+      a_device_that_was_lost_before_keeps_its_number,
       a_device_that_comes_back_is_trusted_after_three_good_readings,
       a_device_that_cannot_be_read_keeps_what_it_is_and_loses_what_it_shows,
       a_device_is_ready_when_no_reason_drains_it, a_lost_device_that_is_drained_comes_back_drained,

@@ -167,7 +167,7 @@ START_TEST(readings_that_are_not_available_neither_accuse_nor_acquit) {
 }
 END_TEST
 
-START_TEST(the_one_that_exceeds_is_dealt_with_and_not_its_neighbours) {
+START_TEST(only_the_process_that_exceeds_its_limit_is_dealt_with) {
     struct watch_process job[] = {
         process(5, 60 * MIB, 60 * MIB), /* uses what it declared */
         process(6, 80 * MIB, 20 * MIB), /* uses 60 more than it declared */
@@ -360,7 +360,7 @@ END_TEST
 
 SUITE("watch", the_ladder_is_climbed_a_step_at_a_time, a_sample_under_the_limit_ends_it,
       a_dry_run_says_and_does_nothing, readings_that_are_not_available_neither_accuse_nor_acquit,
-      the_one_that_exceeds_is_dealt_with_and_not_its_neighbours,
+      only_the_process_that_exceeds_its_limit_is_dealt_with,
       a_new_culprit_is_warned_before_it_is_killed, displays_and_mps_servers_are_never_signalled,
       unmanaged_processes_are_treated_as_policy_says,
       what_slurm_or_an_engine_started_is_ended_only_by_name, a_clock_that_jumps_hurries_no_process,

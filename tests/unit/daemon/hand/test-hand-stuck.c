@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A driver that hangs, and a hand that is not given up for it: what works all the same. The time
+ * A driver that hangs, and a reader that is not given up for it: what works all the same. The time
  * after which it would be is longer than the tests may take.
  */
 #include <errno.h>
@@ -56,11 +56,12 @@ static void done(void *userdata, int r, const struct hand_answer *answer,
         bench->n_processes += answer->signalled.n_processes;
 }
 
-/* A hand that is stuck in the driver. */
+/* A reader that is stuck in the driver. */
 static uint32_t start(struct bench *bench) {
     struct hand_options options = {
         .driver = DRIVER_SIM,
-        .program = ALLOT_HAND,
+        .hand.program = ALLOT_HAND,
+        .reader.program = ALLOT_READER,
         .period_usec = 50000,
         .timeout_usec = NEVER,
         .stale_usec = 100000,
@@ -101,7 +102,7 @@ START_TEST(readings_are_stale_as_soon_as_one_is_overdue) {
     ck_assert_uint_eq(bench.n_stale, 1);
     ck_assert_uint_eq(bench.stale_since, bench.taken_usec);
     ck_assert_uint_eq(hand_stale_since(bench.hand), bench.taken_usec);
-    ck_assert_uint_eq(hand_n_replaced(bench.hand), 0);
+    ck_assert_uint_eq(hand_n_readers_replaced(bench.hand), 0);
     ck_assert_int_ge(box_lock(bench.s.box), 0);
     ck_assert_int_eq(fault_clear(bench.s.box, id), 0);
     box_unlock(bench.s.box);
@@ -137,12 +138,11 @@ START_TEST(signals_do_not_wait_for_the_driver) {
         ck_assert_int_eq(waitpid(ids[i].pid, &status, 0), ids[i].pid);
         ck_assert(WIFSIGNALED(status));
     }
-    /* And again: the hand that did it is gone, another one comes. */
     ck_assert_int_eq(hand_signal(bench.hand, &signal, done, &bench), 0);
     while (bench.n_answers < 3)
         ck_assert_int_ge(sd_event_run(bench.event, UINT64_MAX), 0);
     ck_assert_int_eq(bench.r, -ESRCH);
-    ck_assert_uint_eq(hand_n_replaced(bench.hand), 0);
+    ck_assert_uint_eq(hand_n_replaced(bench.hand) + hand_n_readers_replaced(bench.hand), 0);
     /* One that is open when all ends is dropped. */
     ck_assert_int_eq(hand_signal(bench.hand, &signal, done, &bench), 0);
     finish(&bench);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* allotd's side and the real allot-hand over a simulated box. */
+/* allotd's side and its real helpers over a simulated box. */
 #include "daemon/hand/hand.h"
 
 #include <errno.h>
@@ -40,15 +40,17 @@ START_TEST(a_sample_says_all_about_every_device) {
 
         ck_assert_int_eq(device->health, SAMPLE_OK);
         ck_assert_uint_eq(device->index, i);
-        ck_assert_uint_eq(device->minor, minors[i]);
+        ck_assert_uint_eq(device->readings.minor, minors[i]);
         ck_assert_msg(strstr(device->name, names[i]) != NULL, "%s", device->name);
         ck_assert(!device->is_mig && !device->mig_enabled);
         ck_assert_uint_gt(device->total_bytes, device->reserved_bytes);
-        ck_assert_uint_eq(device->has & (SAMPLE_HAS(used_bytes) | SAMPLE_HAS(temperature) |
-                                         SAMPLE_HAS(power) | SAMPLE_HAS(utilization) |
-                                         SAMPLE_HAS(sm_clock) | SAMPLE_HAS(minor)),
-                          SAMPLE_HAS(used_bytes) | SAMPLE_HAS(temperature) | SAMPLE_HAS(power) |
-                              SAMPLE_HAS(utilization) | SAMPLE_HAS(sm_clock) | SAMPLE_HAS(minor));
+        ck_assert_uint_eq(device->readings.has &
+                              (READINGS_BIT(used_bytes) | READINGS_BIT(temperature_celsius) |
+                               READINGS_BIT(power_milliwatts) | READINGS_BIT(utilization_percent) |
+                               READINGS_BIT(sm_clock_mhz) | READINGS_BIT(minor)),
+                          READINGS_BIT(used_bytes) | READINGS_BIT(temperature_celsius) |
+                              READINGS_BIT(power_milliwatts) | READINGS_BIT(utilization_percent) |
+                              READINGS_BIT(sm_clock_mhz) | READINGS_BIT(minor));
         ck_assert_uint_eq(device->n_links, 2); /* a way to each of the others */
     }
     ck_assert_uint_eq(hand_stale_since(bench.hand), 0);
@@ -173,7 +175,7 @@ START_TEST(a_lost_device_is_shown_as_lost_until_it_is_back) {
     inject(&bench, fault_lost, 0);
     HAND_FIXTURE_UNTIL(&bench, bench.last.devices[0].health == SAMPLE_LOST);
     ck_assert_uint_eq(bench.last.n_devices, 2);
-    ck_assert_uint_eq(bench.last.devices[0].has, 0);
+    ck_assert_uint_eq(bench.last.devices[0].readings.has, 0);
     ck_assert_str_ne(bench.last.devices[0].trouble, "");
     ck_assert_int_eq(bench.last.devices[1].health, SAMPLE_OK);
     ck_assert(!gpuid_equal(&bench.last.devices[0].id, &bench.last.devices[1].id));
@@ -201,7 +203,7 @@ static void clear(struct hand_fixture *bench, uint32_t id) {
     box_unlock(bench->s.box);
 }
 
-START_TEST(a_hand_that_hangs_is_replaced_and_readings_are_stale_meanwhile) {
+START_TEST(a_reader_that_hangs_is_replaced_and_readings_are_stale_meanwhile) {
     struct hand_fixture bench;
     uint64_t before;
     uint32_t id;
@@ -214,9 +216,10 @@ START_TEST(a_hand_that_hangs_is_replaced_and_readings_are_stale_meanwhile) {
     ck_assert_uint_ge(bench.stale_since, before);
     ck_assert_uint_eq(hand_stale_since(bench.hand), bench.stale_since);
     ck_assert_ptr_nonnull(strstr(bench.stale_reason, "does not answer"));
-    ck_assert_uint_ge(hand_n_replaced(bench.hand), 1);
-    HAND_FIXTURE_UNTIL(&bench, hand_n_replaced(bench.hand) >= 2); /* so is its successor */
-    ck_assert_uint_eq(bench.n_stale, 1);                          /* told once */
+    ck_assert_uint_ge(hand_n_readers_replaced(bench.hand), 1);
+    HAND_FIXTURE_UNTIL(&bench, hand_n_readers_replaced(bench.hand) >= 2); /* so is its successor */
+    ck_assert_uint_eq(bench.n_stale, 1);                                  /* told once */
+    ck_assert_uint_eq(hand_n_replaced(bench.hand), 0); /* the other one has nothing to do with it */
     clear(&bench, id);
     hand_fixture_run_samples(&bench, 1);
     ck_assert_uint_eq(hand_stale_since(bench.hand), 0);
@@ -226,7 +229,8 @@ END_TEST
 
 START_TEST(a_call_that_hangs_is_answered_all_the_same) {
     struct nvml_library_hold hold = { .bytes = 100 * MIB };
-    struct hand_signal signal = { .signal = SIGKILL, .only_over = true };
+    struct hand_signal signal = { .signal = SIGKILL };
+    struct hand_excess excess = { 0 };
     struct process_id id;
     struct hand_fixture bench;
     uint32_t fault;
@@ -238,10 +242,10 @@ START_TEST(a_call_that_hangs_is_answered_all_the_same) {
     ck_assert_int_eq(process_identify(&id, pid), 0);
     signal.pid = pid;
     signal.start = id.start;
-    signal.device = bench.last.devices[0].id;
+    excess.device = bench.last.devices[0].id;
     fault = hang(&bench, "nvmlDeviceGetComputeRunningProcesses*");
-    /* A sample may be stuck already; then the first of these is stuck in the second hand. */
-    ck_assert_int_eq(hand_signal(bench.hand, &signal, hand_fixture_done, &bench), 0);
+    /* A sample may be stuck already; then this is stuck in the second reader. */
+    ck_assert_int_eq(hand_signal_over(bench.hand, &signal, &excess, hand_fixture_done, &bench), 0);
     ck_assert_uint_eq(bench.n_answers, 0);
     hand_fixture_run_answer(&bench);
     ck_assert_int_eq(bench.r, -ETIMEDOUT);
@@ -253,34 +257,85 @@ START_TEST(a_call_that_hangs_is_answered_all_the_same) {
 }
 END_TEST
 
-START_TEST(a_hand_that_is_killed_is_replaced) {
+/* The helper of that name: a child of ours. */
+static pid_t find_helper(const char *name) {
+    char path[64], comm[32];
+    cleanup(fclosep) FILE *children = NULL;
+    int pid;
+
+    snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
+    children = fopen(path, "re");
+    ck_assert_ptr_nonnull(children);
+    while (fscanf(children, "%d", &pid) == 1) {
+        cleanup(fclosep) FILE *f = NULL;
+
+        snprintf(path, sizeof(path), "/proc/%d/comm", pid);
+        f = fopen(path, "re");
+        if (f && fscanf(f, "%31s", comm) == 1 && strcmp(comm, name) == 0)
+            return pid;
+    }
+    ck_abort_msg("there is no %s", name);
+}
+
+START_TEST(a_helper_that_is_killed_is_replaced_and_the_other_one_stays) {
     struct hand_fixture bench;
     struct sample_device first;
 
     hand_fixture_start(&bench, NULL, 0);
     hand_fixture_run_samples(&bench, 1);
     first = bench.last.devices[0];
-    for (unsigned round = 1; round <= 3; round++) {
-        char path[64], line[64] = "";
-        cleanup(fclosep) FILE *f = NULL;
-        pid_t pid;
+    for (unsigned round = 0; round < 6; round++) {
+        bool is_reader = round % 2;
+        pid_t pid = find_helper(is_reader ? "allot-reader" : "allot-hand");
+        pid_t other = find_helper(is_reader ? "allot-hand" : "allot-reader");
 
-        /* The only child that this process has. */
-        snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
-        f = fopen(path, "re");
-        ck_assert_ptr_nonnull(f);
-        ck_assert_ptr_nonnull(fgets(line, sizeof(line), f));
-        pid = (pid_t)strtol(line, NULL, 10);
-        ck_assert_int_gt(pid, 1);
         ck_assert_int_eq(kill(pid, SIGKILL), 0);
-        HAND_FIXTURE_UNTIL(&bench, hand_n_replaced(bench.hand) == round);
+        HAND_FIXTURE_UNTIL(
+            &bench, hand_n_replaced(bench.hand) + hand_n_readers_replaced(bench.hand) == round + 1);
+        ck_assert_uint_eq(hand_n_readers_replaced(bench.hand), (round + 1) / 2);
         hand_fixture_run_samples(&bench, 1);
         ck_assert(gpuid_equal(&first.id, &bench.last.devices[0].id));
         ck_assert_uint_eq(hand_stale_since(bench.hand), 0);
-        fclose(TAKE(f));
+        ck_assert_int_eq(find_helper(is_reader ? "allot-hand" : "allot-reader"), other);
         /* Reaped: no zombies gather. */
         HAND_FIXTURE_UNTIL(&bench,
                            waitid(P_PID, (id_t)pid, &(siginfo_t){ 0 }, WEXITED | WNOWAIT) < 0);
+    }
+    hand_fixture_finish(&bench);
+}
+END_TEST
+
+/* Whether a line of /proc/PID/FILE has these words. */
+static bool has_line(pid_t pid, const char *file, const char *words) {
+    char path[64], line[512];
+    cleanup(fclosep) FILE *f = NULL;
+
+    snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, file);
+    f = fopen(path, "re");
+    ck_assert_ptr_nonnull(f);
+    while (fgets(line, sizeof(line), f))
+        if (strstr(line, words))
+            return true;
+    return false;
+}
+
+START_TEST(the_hand_has_nothing_of_nvidias_and_the_reader_has_no_rights) {
+    struct hand_fixture bench;
+    pid_t hand, reader;
+
+    hand_fixture_start(&bench, NULL, 0);
+    hand_fixture_run_samples(&bench, 1);
+    hand_probe(bench.hand, hand_fixture_done, &bench);
+    hand_fixture_run_answer(&bench);
+    hand = find_helper("allot-hand");
+    reader = find_helper("allot-reader");
+    ck_assert(has_line(reader, "status", "CapEff:\t0000000000000000"));
+    ck_assert(has_line(reader, "status", "CapPrm:\t0000000000000000"));
+    ck_assert(has_line(reader, "status", "NoNewPrivs:\t1"));
+    if (getuid() == 0) { /* else it is not for us to see */
+        ck_assert(has_line(reader, "maps", "libnvidia-ml"));
+        ck_assert(!has_line(hand, "maps", "libnvidia"));
+        ck_assert(!has_line(hand, "maps", "libcuda"));
     }
     hand_fixture_finish(&bench);
 }
@@ -305,10 +360,10 @@ START_TEST(a_closed_device_stays_closed_over_a_replacement) {
         ck_assert_uint_eq(bench.last.n_devices, 2);
         ck_assert_int_eq(bench.last.devices[0].health, SAMPLE_CLOSED);
         ck_assert(gpuid_equal(&bench.last.devices[0].id, &gpu));
-        ck_assert(!(bench.last.devices[0].has & SAMPLE_HAS(used_bytes)));
+        ck_assert(!(bench.last.devices[0].readings.has & READINGS_BIT(used_bytes)));
         ck_assert_int_eq(bench.last.devices[1].health, SAMPLE_OK);
         id = hang(&bench, "nvmlDeviceGetMemoryInfo*");
-        HAND_FIXTURE_UNTIL(&bench, hand_n_replaced(bench.hand) > (unsigned)round);
+        HAND_FIXTURE_UNTIL(&bench, hand_n_readers_replaced(bench.hand) > (unsigned)round);
         clear(&bench, id);
         hand_fixture_run_samples(&bench, 1);
     }
@@ -348,7 +403,7 @@ START_TEST(what_cannot_be_enforced_is_not_claimed) {
     confine.n_devices = HAND_DEVICES_MAX + 1;
     hand_confine(bench.hand, &confine, hand_fixture_done, &bench);
     hand_fixture_run_answer(&bench);
-    ck_assert_int_eq(bench.r, -EPROTO);
+    ck_assert_int_eq(bench.r, -ECONNRESET);
     HAND_FIXTURE_UNTIL(&bench,
                        hand_n_replaced(bench.hand) == 1); /* with such a peer it does not talk */
     hand_fixture_run_samples(&bench, 1);
@@ -392,7 +447,7 @@ START_TEST(answers_come_once_each_until_the_hand_goes) {
 }
 END_TEST
 
-START_TEST(a_driver_that_is_not_there_is_said_and_tried_again) {
+START_TEST(a_missing_driver_is_reported_and_tried_again) {
     struct hand_fixture bench;
     char away[PATH_MAX + 8];
 
@@ -406,7 +461,8 @@ START_TEST(a_driver_that_is_not_there_is_said_and_tried_again) {
         struct hand_options options = {
             .event = bench.event,
             .driver = DRIVER_SIM,
-            .program = ALLOT_HAND,
+            .hand.program = ALLOT_HAND,
+            .reader.program = ALLOT_READER,
             .period_usec = 50000,
             .watcher = hand_fixture_watcher(&bench),
         };
@@ -421,7 +477,7 @@ START_TEST(a_driver_that_is_not_there_is_said_and_tried_again) {
     bench.n_samples = 0;
     hand_fixture_run_samples(&bench, 1);
     ck_assert_uint_eq(hand_stale_since(bench.hand), 0);
-    ck_assert_uint_eq(hand_n_replaced(bench.hand), 0);
+    ck_assert_uint_eq(hand_n_replaced(bench.hand) + hand_n_readers_replaced(bench.hand), 0);
     hand_fixture_finish(&bench);
 }
 END_TEST
@@ -430,8 +486,8 @@ static int no_hand(const char *program, const char *socket_path, struct hand **r
                    struct hand_fixture *bench, struct allot_error *err) {
     struct hand_options options = {
         .event = event,
-        .program = program,
-        .socket = socket_path,
+        .hand = { .socket = socket_path, .program = program },
+        .reader = { .socket = socket_path, .program = program },
         .period_usec = 20000,
         .watcher = hand_fixture_watcher(bench),
     };
@@ -459,9 +515,10 @@ END_TEST
 SUITE_TIMEOUT("hand", 120, a_sample_says_all_about_every_device, links_are_counted,
               processes_are_shown_with_their_users, instances_are_devices_of_their_own,
               events_come_as_they_happen, a_lost_device_is_shown_as_lost_until_it_is_back,
-              a_hand_that_hangs_is_replaced_and_readings_are_stale_meanwhile,
-              a_call_that_hangs_is_answered_all_the_same, a_hand_that_is_killed_is_replaced,
+              a_reader_that_hangs_is_replaced_and_readings_are_stale_meanwhile,
+              a_call_that_hangs_is_answered_all_the_same,
+              a_helper_that_is_killed_is_replaced_and_the_other_one_stays,
+              the_hand_has_nothing_of_nvidias_and_the_reader_has_no_rights,
               a_closed_device_stays_closed_over_a_replacement,
               what_cannot_be_enforced_is_not_claimed, answers_come_once_each_until_the_hand_goes,
-              a_driver_that_is_not_there_is_said_and_tried_again,
-              programs_that_are_no_hand_do_no_harm)
+              a_missing_driver_is_reported_and_tried_again, programs_that_are_no_hand_do_no_harm)

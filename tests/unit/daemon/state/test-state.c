@@ -49,6 +49,7 @@ static struct gpuid device(uint8_t n) {
 static void put_lease(struct state *state, uint64_t id) {
     struct record record = { .kind = RECORD_LEASE,
                              .lease = { .id = id,
+                                        .mode = LEASE_GROW,
                                         .uid = 1000,
                                         .n_shares = 1,
                                         .shares = { { device(1), 1 << 30, 1 << 20 } } } };
@@ -430,7 +431,8 @@ START_TEST(what_is_no_file_in_its_place_is_refused_in_words) {
     for (int i = 0; i < 2; i++) {
         ck_assert_int_eq(i ? mkdir(file, 0700) : symlink("elsewhere", file), 0);
         ck_assert_int_lt(state_open(&state, dir, boot, &report, &err), 0);
-        ck_assert(strstr(err.text, file) && strstr(err.text, "is no file") && !state);
+        ck_assert(strstr(err.text, file) && strstr(err.text, "which allotd did not make") &&
+                  !state);
         ck_assert_int_eq(remove(file), 0);
     }
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ops of one's own in PTX, on a GPU of a simulated box. */
+/* Custom ops in PTX, on a GPU of a simulated box. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,7 +63,7 @@ static int run_on_gpu(const char *name, int64_t n, float *ret, struct allot_erro
     return r;
 }
 
-START_TEST(a_kernel_in_ptx_runs_on_the_gpu_and_a_fault_in_it_is_told) {
+START_TEST(a_kernel_in_ptx_runs_on_the_gpu_and_its_fault_is_reported) {
     struct allot_op_options options = { .size = sizeof(options),
                                         .name = "Next",
                                         .signature = "(x: T) -> (y: T); T: {f32}",
@@ -96,4 +96,4 @@ START_TEST(a_kernel_in_ptx_runs_on_the_gpu_and_a_fault_in_it_is_told) {
 }
 END_TEST
 
-SUITE_TIMEOUT("custom-gpu", 120, a_kernel_in_ptx_runs_on_the_gpu_and_a_fault_in_it_is_told)
+SUITE_TIMEOUT("custom-gpu", 120, a_kernel_in_ptx_runs_on_the_gpu_and_its_fault_is_reported)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sessions that ask for it compute the same bits with any number of threads, also where a product
- * is large enough to be cut into pieces; those that do not ask compute the same but for rounding.
+ * Sessions that ask for it compute the same bits with any number of threads, even if a product is
+ * large enough to be cut into pieces; those that do not ask compute the same but for rounding.
  */
 #include <dlfcn.h>
 #include <math.h>

@@ -423,7 +423,7 @@ START_TEST(what_cannot_be_trained_is_refused) {
     ck_assert_ptr_null(allot_minimize(sgd, x));
     says(graph, "no variable has a gradient");
     ck_assert_ptr_null(allot_minimize(NULL, allot_square(w)));
-    says(graph, "no memory for an optimizer");
+    says(graph, "no host memory for an optimizer");
     ck_assert_ptr_null(allot_minimize(sgd, allot_cast(w, ALLOT_I32)));
     says(graph, "is of type i32, which has no gradients");
     ck_assert_ptr_null(allot_apply_gradients(sgd, &x, &x, 1));
@@ -465,15 +465,15 @@ START_TEST(what_is_not_given_is_said) {
     /* Without inputs there is no graph whose error it could be. */
     allot_log_set(keep_line, line);
     ck_assert_ptr_null(allot_concat(NULL, 0, 0).node);
-    ck_assert_msg(strstr(line, "op Concat without inputs") != NULL, "%s", line);
+    ck_assert_msg(strstr(line, "op Concat has no inputs") != NULL, "%s", line);
     ck_assert_ptr_null(allot_add_n(NULL, 0).node);
-    ck_assert_msg(strstr(line, "op AddN without inputs") != NULL, "%s", line);
+    ck_assert_msg(strstr(line, "op AddN has no inputs") != NULL, "%s", line);
     allot_log_set(NULL, NULL);
     no_error(graph);
 }
 END_TEST
 
-START_TEST(numbers_that_a_type_has_not_are_errors) {
+START_TEST(numbers_that_a_type_cannot_hold_are_errors) {
     static const struct {
         enum allot_dtype dtype;
         double good[2], bad[3];
@@ -526,4 +526,4 @@ SUITE("graph-api", the_matmul_of_the_guide_is_built,
       a_variable_has_a_shape_that_is_all_known, scopes_must_be_popped_as_they_were_pushed,
       the_builder_takes_any_op_by_name, optimizers_are_pieces_of_graph_with_variables_of_their_own,
       what_cannot_be_trained_is_refused, what_is_not_given_is_said,
-      numbers_that_a_type_has_not_are_errors, errors_name_nodes_and_shapes_as_they_are)
+      numbers_that_a_type_cannot_hold_are_errors, errors_name_nodes_and_shapes_as_they_are)

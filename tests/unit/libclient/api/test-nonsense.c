@@ -18,6 +18,7 @@
 #include "libclient/allot/custom.h"
 #include "libclient/allot/lease.h"
 #include "libclient/allot/log.h"
+#include "libclient/allot/model.h"
 #include "libclient/allot/now.h"
 #include "libclient/allot/saver.h"
 #include "libclient/allot/session.h"
@@ -27,9 +28,12 @@
 /* What the calls are about, made anew for each. */
 static struct allot_graph *g, *other_graph;
 static struct allot_session *session;
+static struct allot_needs needs = { .size = sizeof(needs) }, unsized_needs;
 static struct allot_callable *callable;
 static struct allot_tensor *tensor, *tensors[4];
 static struct allot_optimizer *sgd;
+static struct allot_strategy *strategy;
+static struct allot_model *model, *headless;
 static struct allot_output x, variable, far, nothing, outputs[4];
 static struct allot_node *nodes[4];
 static struct allot_error err, *const e = &err;
@@ -41,6 +45,20 @@ static char logged[512];
 
 /* Must return -EINVAL, with a sentence in `err`. */
 #define REFUSED(X)                                                                                 \
+    X(allot_model_compile(NULL, ALLOT_LOSS_MSE, sgd, e))                                           \
+    X(allot_model_compile(model, ALLOT_LOSS_MSE, NULL, e))                                         \
+    X(allot_model_compile(model, (enum allot_loss)77, sgd, e))                                     \
+    X(allot_model_compile(headless, ALLOT_LOSS_MSE, sgd, e))                                       \
+    X(allot_model_session(NULL, &session, e))                                                      \
+    X(allot_model_session(model, &session, e))                                                     \
+    X(allot_model_fit(NULL, tensor, tensor, NULL, NULL, e))                                        \
+    X(allot_model_fit(model, NULL, tensor, NULL, NULL, e))                                         \
+    X(allot_model_fit(model, tensor, tensor, NULL, NULL, e))                                       \
+    X(allot_model_fit(model, tensor, tensor, &(struct allot_fit_options){ 0 }, NULL, e))           \
+    X(allot_model_evaluate(model, tensor, NULL, NULL, e))                                          \
+    X(allot_model_evaluate(NULL, tensor, tensor, NULL, e))                                         \
+    X(allot_model_predict(model, NULL, &tensor, e))                                                \
+    X(allot_model_predict(model, tensor, NULL, e))                                                 \
     X(allot_tensor_new(NULL, ALLOT_F32, 2, dims, e))                                               \
     X(allot_tensor_new(&tensor, ALLOT_F32, 2, NULL, e))                                            \
     X(allot_tensor_new(&tensor, ALLOT_F32, 9, dims, e))                                            \
@@ -86,6 +104,14 @@ static char logged[512];
     X(allot_session_run(session, NULL, NULL, 0, &x, 1, nodes, 1, tensors, e))                      \
     X(allot_session_run(session, NULL, NULL, 0, &far, 1, NULL, 0, tensors, e))                     \
     X(allot_session_run(session, NULL, NULL, 0, &nothing, 1, NULL, 0, tensors, e))                 \
+    X(allot_session_plan(NULL, g, NULL, NULL, NULL, 0, &x, 1, NULL, 0, e))                         \
+    X(allot_session_plan(&needs, NULL, NULL, NULL, NULL, 0, &x, 1, NULL, 0, e))                    \
+    X(allot_session_plan(&unsized_needs, g, NULL, NULL, NULL, 0, &x, 1, NULL, 0, e))               \
+    X(allot_session_plan(&needs, g, NULL, &x, NULL, 1, &x, 1, NULL, 0, e))                         \
+    X(allot_session_plan(&needs, g, NULL, NULL, NULL, 0, NULL, 1, NULL, 0, e))                     \
+    X(allot_session_plan(&needs, g, NULL, NULL, NULL, 0, &nothing, 1, NULL, 0, e))                 \
+    X(allot_session_explain(NULL, NULL, e))                                                        \
+    X(allot_session_explain(session, NULL, e))                                                     \
     X(allot_session_run(session, NULL, NULL, 0, OUTPUT(x, 5), 1, NULL, 0, tensors, e))             \
     X(allot_session_run(session, NULL, NULL, 0, OUTPUT(x, -1), 1, NULL, 0, tensors, e))            \
     X(allot_session_run(session, OUTPUT(x, 5), &tensor, 1, &x, 1, NULL, 0, tensors, e))            \
@@ -166,12 +192,29 @@ static char logged[512];
 
 /* Must be true, and leave an error with a sentence in the graph. */
 #define KEPT(X)                                                                                    \
+    X(allot_mirrored(g, NULL, 2) == NULL)                                                          \
+    X(allot_mirrored(g, (const char *[]){ "nowhere at all" }, 1) == NULL)                          \
+    X(allot_mirrored(g, (const char *[]){ NULL }, 1) == NULL)                                      \
+    X(allot_strategy_minimize(NULL, sgd, x) == NULL)                                               \
+    X(allot_strategy_minimize(strategy, NULL, x) == NULL)                                          \
+    X(allot_strategy_minimize(strategy, sgd, nothing) == NULL)                                     \
+    X(allot_strategy_minimize(strategy, sgd, *OUTPUT(x, 7)) == NULL)                               \
+    X(is_none(allot_strategy_mean(NULL, x)))                                                       \
+    X(is_none(allot_strategy_mean(strategy, *OUTPUT(x, -1))))                                      \
+    X(is_none(allot_strategy_replica(strategy, x, 7)))                                             \
+    X(is_none(allot_strategy_replica(NULL, x, 0)))                                                 \
+    X((allot_strategy_push(strategy), allot_strategy_push(strategy)) == -EINVAL)                   \
+    X(is_none(allot_dense(x, 0, ALLOT_LINEAR)))                                                    \
+    X(is_none(allot_dense(x, 2, (enum allot_activation)77)))                                       \
+    X(is_none(allot_dense(*OUTPUT(x, 7), 2, ALLOT_LINEAR)))                                        \
     X(allot_device_push(g, "nowhere at all") == -EINVAL)                                           \
     X(allot_device_push_fn(g, NULL, NULL) == -EINVAL)                                              \
     X(allot_control_push(g, NULL, 1) == -EINVAL)                                                   \
     X(allot_control_push(g, &far.node, 1) == -EINVAL)                                              \
     X(allot_colocate_push(g, NULL) == -EINVAL)                                                     \
     X(allot_colocate_push(g, far.node) == -EINVAL)                                                 \
+    X(allot_hint_push(g, NULL) == -EINVAL)                                                         \
+    X((allot_hint_pop(g), true))                                                                   \
     X(allot_name_push(g, NULL) == -EINVAL)                                                         \
     X(allot_name_push(g, "no name\n") == -EINVAL)                                                  \
     X((allot_device_pop(g), true))                                                                 \
@@ -253,6 +296,8 @@ static char logged[512];
     X((allot_control_pop(NULL), true))                                                             \
     X((allot_colocate_pop(NULL), true))                                                            \
     X((allot_name_pop(NULL), true))                                                                \
+    X(allot_hint_push(NULL, NULL) == -EINVAL)                                                      \
+    X((allot_hint_pop(NULL), true))                                                                \
     X((allot_name_next(NULL, "x"), true))                                                          \
     X((allot_graph_set_seed(NULL, 1), true))                                                       \
     X(is_none(allot_const(NULL, NULL, tensor)))                                                    \
@@ -275,6 +320,12 @@ static char logged[512];
 
 /* Must be true, and nothing else happens. */
 #define TOLERATED(X)                                                                               \
+    X(allot_strategy_free(NULL) == NULL)                                                           \
+    X(allot_strategy_n_replicas(NULL) == 0)                                                        \
+    X(allot_strategy_push(NULL) == -EINVAL)                                                        \
+    X((allot_strategy_pop(NULL), allot_strategy_pop(strategy), true))                              \
+    X(allot_model_free(NULL) == NULL)                                                              \
+    X(allot_model_free(allot_model_new(NULL, nothing, nothing)) == NULL)                           \
     X(allot_tensor_ref(NULL) == NULL)                                                              \
     X(allot_tensor_unref(NULL) == NULL)                                                            \
     X((int)allot_tensor_dtype(NULL) == 0)                                                          \
@@ -398,6 +449,9 @@ static void world_open(void) {
     variable = allot_variable(g, "variable", x);
     far = allot_constant_f32(other_graph, "far", 2, dims, numbers);
     sgd = allot_sgd(1);
+    strategy = allot_mirrored(g, (const char *[]){ "/cpu:0" }, 1);
+    model = allot_model_new(strategy, x, x);
+    headless = allot_model_new(NULL, nothing, x);
     ck_assert_int_eq(allot_tensor_new(&tensor, ALLOT_F32, 2, dims, e), 0);
     ck_assert_int_eq(allot_session_new(&session, g, &options, e), 0);
     ck_assert_int_eq(allot_callable_new(&callable, session, NULL, 0, &x, 1, NULL, 0, e), 0);

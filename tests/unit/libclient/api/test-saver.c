@@ -183,10 +183,10 @@ START_TEST(what_does_not_fit_is_named_and_changes_nothing) {
         { "{\"a\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1]},"
           "\"a\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[1,2]}}",
           "'a' appears twice", 2, -EBADMSG },
-        { "{\"a\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1]}} x", "its head at byte", 1,
-          -EBADMSG },
-        { "[]", "its head at byte", 0, -EBADMSG },
-        { "", "its head at byte", 0, -EBADMSG },
+        { "{\"a\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1]}} x", "its header at byte",
+          1, -EBADMSG },
+        { "[]", "its header at byte", 0, -EBADMSG },
+        { "", "its header at byte", 0, -EBADMSG },
     };
     static const char zeros[64];
     struct bench bench;
@@ -205,7 +205,7 @@ START_TEST(what_does_not_fit_is_named_and_changes_nothing) {
 }
 END_TEST
 
-START_TEST(foreign_tensors_that_nobody_asks_for_are_left_alone) {
+START_TEST(foreign_tensors_that_no_variable_asks_for_are_left_alone) {
     static const char head[] =
         "{\"scale\":{\"dtype\":\"F8_E4M3\",\"shape\":[3],\"data_offsets\":[0,3]},"
         "\"deep\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,1,5],\"data_offsets\":[3,8]},"
@@ -267,5 +267,5 @@ END_TEST
 
 SUITE("saver", what_was_saved_comes_back, what_cannot_be_saved_leaves_the_file_alone,
       what_does_not_fit_is_named_and_changes_nothing,
-      foreign_tensors_that_nobody_asks_for_are_left_alone, files_that_are_none_are_refused,
+      foreign_tensors_that_no_variable_asks_for_are_left_alone, files_that_are_none_are_refused,
       a_fork_is_told)

@@ -81,7 +81,7 @@ START_TEST(a_variable_does_not_wait_for_what_it_was_made_after) {
 }
 END_TEST
 
-START_TEST(nor_does_what_an_optimizer_remembers) {
+START_TEST(nor_does_the_state_of_an_optimizer) {
     for (int method = 0; method < 3; method++) {
         struct allot_optimizer *optimizer = method == 0   ? allot_sgd(0.25)
                                             : method == 1 ? allot_momentum(0.25, 0.5, false)
@@ -155,4 +155,4 @@ START_TEST(what_reads_or_writes_a_variable_is_where_that_is) {
 END_TEST
 
 SUITE("scopes", a_variable_does_not_wait_for_what_it_was_made_after,
-      nor_does_what_an_optimizer_remembers, what_reads_or_writes_a_variable_is_where_that_is)
+      nor_does_the_state_of_an_optimizer, what_reads_or_writes_a_variable_is_where_that_is)

@@ -155,7 +155,7 @@ START_TEST(options_of_an_older_caller_end_where_it_says) {
     bench_open(&bench);
     whole.size = older;
     whole.inter_op_threads = 1;
-    memcpy(options, &whole, older); /* a sanitizer sees who looks further */
+    memcpy(options, &whole, older); /* a sanitizer reports a read past these */
     must(allot_session_new(&session, bench.graph, options, &err));
     session = allot_session_free(session);
     free(options);
@@ -171,9 +171,9 @@ START_TEST(options_of_an_older_caller_end_where_it_says) {
     whole.memory_fraction = 2;
     ck_assert_int_eq(allot_session_new(&session, bench.graph, &whole, &err), -EINVAL);
     whole.memory_fraction = 0;
-    whole.placer = (enum allot_placer)1;
+    whole.placer = (enum allot_placer)7;
     ck_assert_int_eq(allot_session_new(&session, bench.graph, &whole, &err), -EINVAL);
-    ck_assert_msg(strstr(err.text, "no placer 1") != NULL, "%s", err.text);
+    ck_assert_msg(strstr(err.text, "no placer 7") != NULL, "%s", err.text);
     ck_assert_ptr_null(session);
     bench_close(&bench);
 }
@@ -519,7 +519,9 @@ START_TEST(what_the_host_has_no_memory_for_is_named) {
 }
 END_TEST
 
-/* Lengths that no product of 64 bits holds, and no element: UBSan sees who multiplies them. */
+/*
+ * Lengths whose product exceeds 64 bits, and no elements: UBSan reports a multiplication of them.
+ */
 START_TEST(tensors_without_elements_may_be_of_any_length) {
     const int64_t dims[] = { INT64_MAX, INT64_MAX, 0 }, ends[] = { -1, -1, -1 };
     const int64_t begins[] = { 7, INT64_MAX - 1, 0 };

@@ -21,7 +21,7 @@ START_TEST(a_loop_touches_everything_once) {
     static const size_t grains[] = { 0, 1, 7, 1000, N, 2 * N };
 
     for (unsigned threads = 0; threads <= 8; threads += 2) {
-        cleanup(pool_freep) struct pool *pool = NULL;
+        cleanup(pool_freep) struct thread_pool *pool = NULL;
 
         ck_assert_int_eq(pool_new(&pool, threads, "test"), 0);
         for (size_t g = 0; g < ELEMENTSOF(grains); g++) {
@@ -37,7 +37,7 @@ START_TEST(a_loop_touches_everything_once) {
 END_TEST
 
 struct nested {
-    struct pool *pool;
+    struct thread_pool *pool;
     _Atomic size_t sum;
 };
 
@@ -56,7 +56,7 @@ static void outer(void *userdata, size_t begin, size_t end) {
 
 START_TEST(loops_inside_loops_never_wait_for_each_other) {
     for (unsigned threads = 1; threads <= 5; threads++) {
-        cleanup(pool_freep) struct pool *pool = NULL;
+        cleanup(pool_freep) struct thread_pool *pool = NULL;
         struct nested nested = { 0 };
 
         ck_assert_int_eq(pool_new(&pool, threads, "test"), 0);
@@ -82,7 +82,7 @@ START_TEST(tasks_run_before_the_pool_is_gone) {
     for (unsigned threads = 0; threads <= 3; threads++) {
         static struct counted tasks[1000];
         _Atomic unsigned n = 0;
-        struct pool *pool;
+        struct thread_pool *pool;
 
         ck_assert_int_eq(pool_new(&pool, threads, "test"), 0);
         for (size_t i = 0; i < ELEMENTSOF(tasks); i++) {
@@ -104,7 +104,7 @@ static void *many_loops(void *user) {
 }
 
 START_TEST(many_callers_share_one_pool) {
-    cleanup(pool_freep) struct pool *pool = NULL;
+    cleanup(pool_freep) struct thread_pool *pool = NULL;
     struct nested nested = { 0 };
     pthread_t callers[20]; /* more than loops that can be helped at a time */
 
@@ -120,7 +120,7 @@ END_TEST
 
 START_TEST(a_forked_child_does_all_itself) {
     struct nested nested = { 0 };
-    struct pool *pool;
+    struct thread_pool *pool;
     int status;
     pid_t pid;
 

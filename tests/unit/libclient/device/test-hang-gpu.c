@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A daemon that hangs, or a process without descriptors: no run waits where nobody can stop it, and
- * the books agree afterwards.
+ * A daemon that hangs, or a process without descriptors: no run waits where it cannot be stopped,
+ * and the books agree afterwards.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +24,9 @@
 #define STOPPED_USEC UINT64_C(1500000)
 #define KEPT_USEC    UINT64_C(3500000)
 
-/* One that hangs answers neither yes nor no: limits and cancellations are heard all the same. */
+/*
+ * A daemon that hangs answers neither yes nor no: time limits and cancellations work all the same.
+ */
 START_TEST(a_daemon_that_hangs_keeps_no_run) {
     struct runner runner, again;
     struct gpu_fixture fixture;
@@ -53,7 +55,10 @@ START_TEST(a_daemon_that_hangs_keeps_no_run) {
 }
 END_TEST
 
-/* A run in the queue that has something to give back meanwhile is heard and kept to its limit. */
+/*
+ * A run in the queue that gives something back meanwhile can be stopped, and ends at its time
+ * limit.
+ */
 START_TEST(a_daemon_that_hangs_keeps_no_run_that_gives_back) {
     shared_box_begin();
     for (unsigned round = 0; round < 4; round++) {
@@ -96,7 +101,7 @@ START_TEST(a_daemon_that_hangs_keeps_no_run_that_gives_back) {
 }
 END_TEST
 
-/* With what it held a moment before, and with the word of that on its way. */
+/* With what it held a moment before, and while the report of that is on its way. */
 START_TEST(a_daemon_that_hangs_keeps_no_session_that_ends) {
     uint64_t before;
 
@@ -129,7 +134,7 @@ START_TEST(a_daemon_that_hangs_keeps_no_session_that_ends) {
 }
 END_TEST
 
-/* As long as a daemon that is away, and not first the one and then the other. */
+/* A run waits for it as long as for a daemon that is away, not for both times in a row. */
 START_TEST(a_daemon_that_hangs_is_waited_for_as_one_that_is_away) {
     shared_box_begin();
     for (unsigned round = 0; round < 2; round++) {
@@ -211,7 +216,7 @@ START_TEST(a_daemon_that_hangs_keeps_no_new_session) {
 }
 END_TEST
 
-/* Nor the process of a job, whose lease there is. */
+/* Nor does the process of a job, whose lease exists. */
 START_TEST(a_daemon_that_hangs_keeps_no_new_session_of_a_job) {
     struct allot_lease_options options = ALLOT_LEASE_OPTIONS_INIT;
     struct allot_lease *lease;
@@ -317,7 +322,7 @@ static void give_descriptors(const int *fds, size_t n) {
         close(fds[--n]);
 }
 
-START_TEST(without_descriptors_nobody_waits_and_nothing_is_lost) {
+START_TEST(without_descriptors_no_run_waits_and_nothing_is_lost) {
     static int fds[1 << 20];
     struct runner small, waiter;
     struct allot_lease *filler;
@@ -349,7 +354,7 @@ START_TEST(without_descriptors_nobody_waits_and_nothing_is_lost) {
     n = take_descriptors(fds, ELEMENTSOF(fds));
     arena_trim(gpu->arena, 0, &gone);
     ck_assert_uint_gt(gone, 2 * MIB);
-    ck_assert_int_eq(gpu_memory_alloc_all(gpu, &part, 1, NULL, &failed, NULL), 0);
+    ck_assert_int_eq(gpu_memory_alloc_all(gpu, &part, 1, NULL, NULL, NULL, &failed, NULL), 0);
     gpu_memory_dealloc(gpu, part.block.handle);
     give_descriptors(fds, n);
     runner_cancel(&waiter);
@@ -371,4 +376,4 @@ SUITE_TIMEOUT("hang-gpu", 120, a_daemon_that_hangs_keeps_no_run,
               a_daemon_that_hangs_keeps_no_new_session_of_a_job,
               a_daemon_that_hangs_keeps_no_new_session_in_line,
               a_grant_that_meets_a_cancellation_is_no_lease,
-              without_descriptors_nobody_waits_and_nothing_is_lost)
+              without_descriptors_no_run_waits_and_nothing_is_lost)

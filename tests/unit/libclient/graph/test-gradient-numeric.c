@@ -10,6 +10,7 @@
 #include "libclient/allot/train.h"
 #include "libclient/api/handle.h"
 #include "libclient/graph/grad.h"
+#include "libclient/ops/ops.h"
 #include "tests/support/libclient/graph/graph_fixture.h"
 #include "tests/support/libclient/graph/graph_reference.h"
 #include "tests/support/suite.h"
@@ -108,6 +109,32 @@ static const struct {
     { "SliceGrad", "[2] like[4]", "begin=[1]" },
     { "SplitLike", "[3,2] like[2,2] like[1,2]", "" },
     { "Fill", "i64=[2,3] []", "" },
+    { "Cast", "[2,3]", "U=f64" },
+    { "CheckNumerics", "[2,3]", "" },
+    { "ReluGrad", "[2,3] [2,3]", "" },
+    { "Relu6Grad", "[2,3] [2,3]", "" },
+    { "LeakyReluGrad", "[2,3] [2,3]", "alpha=0.3" },
+    { "EluGrad", "[2,3] [2,3]", "" },
+    { "GeluGrad", "[2,3] [2,3]", "" },
+    { "GeluGrad", "[2,3] [2,3]", "approximate=true" },
+    { "SiluGrad", "[2,3] [2,3]", "" },
+    { "SoftplusGrad", "[2,3] [2,3]", "" },
+    { "TanhGrad", "[2,3] [2,3]", "" },
+    { "SigmoidGrad", "[2,3] [2,3]", "" },
+    { "StridedSliceGrad", "[2] like[7]", "begin=[6] end=[0] strides=[-3]" },
+    { "GatherGrad", "[2,2,4] i32[2,2] like[3,4]", "" },
+    { "TileGrad", "[4,6] like[2,3]", "multiples=[2,2]" },
+    { "Shard", "[7,2]", "index=1 count=3" },
+    { "ShardGrad", "[2,2] like[7,2]", "index=1 count=3" },
+};
+
+/* Ops whose gradient has no case above, with the reason. */
+static const struct {
+    const char *op, *why;
+} without_case[] = {
+    { "AllReduce", "the executor makes it of other kernels; test-gradient has its gradient" },
+    { "Print", "passes its gradient on, and would write to the log at every difference" },
+    { "ReadVariable", "its input is a variable, which optimizers_step_as_their_rules_say moves" },
 };
 
 struct world {
@@ -283,6 +310,27 @@ START_TEST(gradients_agree_with_differences_once_and_twice) {
 }
 END_TEST
 
+START_TEST(every_gradient_has_a_case_or_a_reason) {
+    const struct opdef *op;
+    struct allot_error err;
+
+    ck_assert_int_eq(ops_register_all(&err), 0);
+    for (size_t i = 0; (op = opdef_at(i)); i++) {
+        unsigned n = 0, n_reasons = 0;
+
+        for (size_t k = 0; k < ELEMENTSOF(cases); k++)
+            n += strcmp(cases[k].op, op->name) == 0;
+        for (size_t k = 0; k < ELEMENTSOF(without_case); k++)
+            n_reasons += strcmp(without_case[k].op, op->name) == 0;
+        ck_assert_msg(!op->gradient || op->is_flat || n + n_reasons > 0,
+                      "%s has a gradient, and no case here: wrong numbers would not be seen",
+                      op->name);
+        ck_assert_msg(n == 0 || n_reasons == 0, "%s has a case, and a reason to have none",
+                      op->name);
+    }
+}
+END_TEST
+
 START_TEST(gradients_agree_where_all_shapes_were_open) {
     for (size_t i = 0; i < ELEMENTSOF(cases); i++)
         try_case(i, true);
@@ -420,5 +468,6 @@ START_TEST(a_changed_variable_is_read_after_the_change) {
 END_TEST
 
 SUITE_TIMEOUT("gradient-numeric", 120, gradients_agree_with_differences_once_and_twice,
-              gradients_agree_where_all_shapes_were_open, gradients_are_right_at_the_corners,
-              optimizers_step_as_their_rules_say, a_changed_variable_is_read_after_the_change)
+              gradients_agree_where_all_shapes_were_open, every_gradient_has_a_case_or_a_reason,
+              gradients_are_right_at_the_corners, optimizers_step_as_their_rules_say,
+              a_changed_variable_is_read_after_the_change)

@@ -164,7 +164,7 @@ START_TEST(cut_and_damaged_files_are_refused) {
     memcpy(copy, bytes, size);
     copy[FORMAT_MAGIC_SIZE] = 2;
     ck_assert_int_eq(decode(copy, size, true, &err), -ENOTSUP);
-    ck_assert_str_eq(err.text, "the file is of version 2, and only 1 is known here");
+    ck_assert_str_eq(err.text, "the file has version 2, and only 1 is known here");
     ck_assert_int_eq(decode(copy, 0, false, &err), -EBADMSG);
     free(copy);
     free(bytes);

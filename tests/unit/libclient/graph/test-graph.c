@@ -305,7 +305,7 @@ END_TEST
 
 /* ---- Variables ------------------------------------------------------------------------------- */
 
-START_TEST(a_handle_is_read_once_for_all_who_want_its_value) {
+START_TEST(a_handle_is_read_once_for_all_ops_that_need_its_value) {
     cleanup(graph_unrefp) struct allot_graph *graph = graph_fixture_new();
     const struct node *one, *two, *read;
     struct edge v;
@@ -481,6 +481,6 @@ SUITE("graph", names_are_made_unique_as_tensorflow_does, names_that_cannot_be_ar
       device_functions_are_asked_for_each_node, control_scopes_add_up_and_can_be_ended,
       a_long_list_of_controls_has_each_node_once_in_order,
       colocated_nodes_take_the_device_of_their_partner,
-      a_handle_is_read_once_for_all_who_want_its_value,
+      a_handle_is_read_once_for_all_ops_that_need_its_value,
       under_a_control_scope_a_variable_is_read_anew, only_what_is_asked_for_runs_and_in_order,
       others_read_a_graph_while_one_builds_it)

@@ -24,7 +24,7 @@ static void *count_up(struct kernel_fixture *fixture, enum dtype dtype, const st
     return data;
 }
 
-static void finish(struct kernel_fixture *fixture, struct pool *pool) {
+static void finish(struct kernel_fixture *fixture, struct thread_pool *pool) {
     int r = kernel_fixture_outputs(fixture);
 
     ck_assert_msg(r == 0, "%s", fixture->error.text);
@@ -90,7 +90,7 @@ START_TEST(transpose_is_the_same_on_any_number_of_threads) {
     const struct shape shape = kernel_fixture_shape(3, 2, 300, 411);
 
     for (unsigned threads = 0; threads <= 8; threads += 4) {
-        cleanup(pool_freep) struct pool *pool = NULL;
+        cleanup(pool_freep) struct thread_pool *pool = NULL;
         cleanup(kernel_fixture_done) struct kernel_fixture fixture;
 
         ck_assert_int_eq(pool_new(&pool, threads, "test"), 0);
@@ -408,6 +408,33 @@ START_TEST(the_same_elements_under_another_shape) {
 }
 END_TEST
 
+START_TEST(a_slice_like_another_begins_where_it_is_told) {
+    static const int64_t begin[] = { 1, 0, 2 };
+    const struct shape shape = kernel_fixture_shape(3, 4, 3, 6),
+                       part = kernel_fixture_shape(3, 2, 3, 3);
+
+    for (size_t t = 0; t < ELEMENTSOF(types); t++) {
+        cleanup(kernel_fixture_done) struct kernel_fixture fixture;
+
+        start(&fixture, "SliceLike", types[t]);
+        kernel_fixture_attr(&fixture, "U", attr_dtype(DTYPE_I32));
+        kernel_fixture_attr(&fixture, "begin", attr_ints(begin, 3));
+        count_up(&fixture, types[t], &shape);
+        kernel_fixture_input(&fixture, DTYPE_I32, &part);
+        finish(&fixture, NULL);
+        ck_assert(shape_equal(&fixture.out[0].shape, &part));
+        for (int64_t i = 0; i < shape_count(&part); i++) {
+            int64_t at[8];
+
+            place(&part, i, at);
+            for (int k = 0; k < 3; k++)
+                at[k] += begin[k];
+            same(&fixture, 0, i, 0, number(&shape, at));
+        }
+    }
+}
+END_TEST
+
 START_TEST(zeros_ones_and_shapes) {
     const struct shape shape = kernel_fixture_shape(2, 7, 3);
 
@@ -486,6 +513,34 @@ END_TEST
 
 /* ---- By index ----------------------------------------------------------------------------------
  */
+
+/* The second input says the shape: by its numbers, or by being an example. */
+START_TEST(the_same_elements_in_a_shape_that_is_given) {
+    const struct shape shape = kernel_fixture_shape(2, 7, 3), given = kernel_fixture_shape(2, 3, 7),
+                       two = kernel_fixture_shape(1, 2);
+
+    for (int by_example = 0; by_example < 2; by_example++) {
+        cleanup(kernel_fixture_done) struct kernel_fixture fixture;
+        struct allot_tensor *known = NULL;
+
+        start(&fixture, by_example ? "ReshapeLike" : "Reshape", DTYPE_F16);
+        count_up(&fixture, DTYPE_F16, &shape);
+        if (by_example) {
+            kernel_fixture_attr(&fixture, "U", attr_dtype(DTYPE_U8));
+            kernel_fixture_input(&fixture, DTYPE_U8, &given);
+        } else {
+            memcpy(kernel_fixture_input(&fixture, DTYPE_I64, &two), given.dims,
+                   2 * sizeof(int64_t));
+            know(&fixture, 1, &known);
+        }
+        finish(&fixture, NULL);
+        ck_assert(shape_equal(&fixture.out[0].shape, &given));
+        for (int64_t k = 0; k < 21; k++)
+            same(&fixture, 0, k, 0, k);
+        allot_tensor_unref(known);
+    }
+}
+END_TEST
 
 START_TEST(gather_and_its_gradient) {
     static const int32_t indices[] = { 4, 0, 4, 2 };
@@ -578,5 +633,6 @@ SUITE_TIMEOUT("kernels-array", 120, transpose_turns_any_dimensions,
               joining_and_cutting_are_each_others_inverse, split_cuts_evenly,
               slices_and_their_gradients, strided_slices_are_pythons,
               a_single_entry_is_the_one_at_begin, stretches_and_tiles,
-              the_same_elements_under_another_shape, zeros_ones_and_shapes,
+              the_same_elements_under_another_shape, the_same_elements_in_a_shape_that_is_given,
+              a_slice_like_another_begins_where_it_is_told, zeros_ones_and_shapes,
               fill_and_broadcast_to_and_range, gather_and_its_gradient, one_hot_and_where)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Elementwise kernels against the same functions in long double and in 128-bit integers. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,8 +12,7 @@
 typedef long double real;
 typedef __int128 whole;
 
-/* ---- One argument ------------------------------------------------------------------------------
- */
+/* ---- One argument ---------------------------------------------------------------------------- */
 
 /* X(op, ulps of f32 and f64, float reference, integer reference): `a` is the argument. */
 #define UNARY(X)                                                                                   \
@@ -94,7 +94,7 @@ static void check(const struct kernel_fixture *fixture, int64_t i, real got, rea
 }
 
 static void try_unary(size_t op, enum dtype dtype, const struct shape *shape, bool in_place,
-                      uint64_t *seed, struct pool *pool) {
+                      uint64_t *seed, struct thread_pool *pool) {
     const enum dtype result = is_test(unary[op].op) ? DTYPE_BOOL : dtype;
     const int64_t n = shape_count(shape);
     cleanup(kernel_fixture_done) struct kernel_fixture fixture;
@@ -143,8 +143,7 @@ START_TEST(ops_of_one_argument_are_as_good_as_they_say) {
 }
 END_TEST
 
-/* ---- Two arguments -----------------------------------------------------------------------------
- */
+/* ---- Two arguments --------------------------------------------------------------------------- */
 
 static real larger(real a, real b) {
     return isnan(a) || isnan(b) ? NAN : a > b ? a : b;
@@ -224,8 +223,8 @@ static bool is_compare(const struct binary *op) {
 
 /* `in_place`: -1, or the input where the output goes. Returns the bytes of the result. */
 static void *try_binary(const struct binary *op, enum dtype dtype, const struct shape *left,
-                        const struct shape *right, int in_place, uint64_t seed, struct pool *pool,
-                        size_t *ret_bytes) {
+                        const struct shape *right, int in_place, uint64_t seed,
+                        struct thread_pool *pool, size_t *ret_bytes) {
     const enum dtype result = is_compare(op) ? DTYPE_BOOL : dtype;
     cleanup(kernel_fixture_done) struct kernel_fixture fixture;
     const struct shape *shapes[2] = { left, right };
@@ -330,7 +329,7 @@ START_TEST(threads_change_no_bit) {
             alone = try_binary(&binary[op], dtypes[i], &left, &right, -1, 5, NULL, &bytes);
             ck_assert(alone);
             for (unsigned threads = 1; threads <= 8; threads *= 2) {
-                cleanup(pool_freep) struct pool *pool = NULL;
+                cleanup(pool_freep) struct thread_pool *pool = NULL;
                 cleanup(freep) void *together = NULL;
 
                 ck_assert_int_eq(pool_new(&pool, threads, "test"), 0);
@@ -341,8 +340,7 @@ START_TEST(threads_change_no_bit) {
 }
 END_TEST
 
-/* ---- Gradients, casts, choices -----------------------------------------------------------------
- */
+/* ---- Gradients, casts, choices --------------------------------------------------------------- */
 
 static real sigmoid(real x) {
     return 1 / (1 + expl(-x));
@@ -614,8 +612,7 @@ START_TEST(integers_say_what_they_cannot_do) {
 }
 END_TEST
 
-/* ---- The table ---------------------------------------------------------------------------------
- */
+/* ---- The table ------------------------------------------------------------------------------- */
 
 START_TEST(the_table_knows_what_it_has) {
     static const struct kernel again = { .op = "Add",
@@ -640,7 +637,37 @@ START_TEST(the_table_knows_what_it_has) {
 }
 END_TEST
 
-START_TEST(every_op_has_a_kernel_for_every_type) {
+/* Where the numbers of each op are compared. */
+#define X(op, ...) " " #op
+static const char *const op_cases[] = {
+    UNARY(X) BINARY(X) GRADIENTS(X) " AddN Cast Select ",
+#undef X
+    /* kernels-array */
+    " BroadcastLike BroadcastTo Concat ExpandDims Fill Gather GatherGrad Identity OneHot OnesLike "
+    "Pack Pad Range Rank Reshape ReshapeLike Shape Size Slice SliceGrad SliceLike Split SplitLike "
+    "Squeeze StopGradient StridedSlice StridedSliceGrad Tile Transpose Unpack Where ZerosLike ",
+    /* kernels-numeric */
+    " All Any ApplyAdam ApplyGradientDescent ApplyMomentum ArgMax ArgMin Assign AssignAdd "
+    "AssignSub BatchMatMul BiasAdd BiasAddGrad LogSoftmax MatMul Max Mean Min Prod ProdGrad "
+    "Softmax SoftmaxCrossEntropy SparseSoftmaxCrossEntropy Sum SumLike TileGrad ",
+    /* kernels-random; Print, which passes on what it prints: kernels-gpu, trace-gpu */
+    " Assert CheckNumerics RandomNormal RandomUniform TruncatedNormal Print ",
+    /* nowhere: they compute nothing (kernels/nothing.c) */
+    " Const NoOp Placeholder ReadVariable Variable ",
+    " AllReduce Shard ShardGrad ShardWeight ", /* all-reduce-gpu; ShardGrad: gradient-numeric */
+};
+
+static void check_case(const char *op) {
+    char word[OPDEF_NAME_SIZE + 2];
+    unsigned n = 0;
+
+    snprintf(word, sizeof(word), " %s ", op);
+    for (size_t i = 0; i < ELEMENTSOF(op_cases); i++)
+        n += strstr(op_cases[i], word) != NULL;
+    ck_assert_msg(n == 1, "%s is listed %u times: would wrong numbers be seen?", op, n);
+}
+
+START_TEST(every_op_has_a_case_and_a_kernel_for_every_type) {
     const struct opdef *op;
     struct allot_error err;
 
@@ -649,6 +676,7 @@ START_TEST(every_op_has_a_kernel_for_every_type) {
     for (size_t i = 0; (op = opdef_at(i)); i++) {
         const int attr = opdef_attr_index(op, "T");
 
+        check_case(op->name);
         for (int dtype = 1; dtype < N_DTYPES; dtype++) {
             cleanup(kernel_fixture_done) struct kernel_fixture fixture;
 
@@ -669,4 +697,4 @@ SUITE_TIMEOUT("kernels-each", 120, ops_of_one_argument_are_as_good_as_they_say,
               slopes_are_those_of_the_curves, gelu_has_its_approximation,
               casts_round_saturate_and_wrap, select_takes_from_the_one_or_the_other,
               sums_of_many_are_sums, integers_say_what_they_cannot_do, the_table_knows_what_it_has,
-              every_op_has_a_kernel_for_every_type)
+              every_op_has_a_case_and_a_kernel_for_every_type)

@@ -117,7 +117,7 @@ static bool two(struct kernel_fixture *fixture, enum dtype dtype, int variant, u
         return false;
     add_input(fixture, dtype, &left[variant], seed, 6, true);
     add_input(fixture, dtype, &right[variant], seed, 6, true);
-    if (dtype_kind(dtype) != DTYPE_KIND_FLOAT) /* nobody divides by 0, or takes a root */
+    if (dtype_kind(dtype) != DTYPE_KIND_FLOAT) /* no division by 0, and no root */
         for (int64_t i = 0; i < shape_count(&right[variant]); i++) {
             long double x = kernel_fixture_get(dtype, fixture->in_data[1], i);
 

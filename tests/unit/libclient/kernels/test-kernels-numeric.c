@@ -30,7 +30,7 @@ static void *random_input(struct kernel_fixture *fixture, enum dtype dtype,
     return data;
 }
 
-static void finish(struct kernel_fixture *fixture, struct pool *pool) {
+static void finish(struct kernel_fixture *fixture, struct thread_pool *pool) {
     int r = kernel_fixture_outputs(fixture);
 
     ck_assert_msg(r == 0, "%s", fixture->error.text);
@@ -173,7 +173,7 @@ START_TEST(threads_change_no_bit_of_a_product) {
         cleanup(freep) void *alone = malloc(bytes);
 
         for (unsigned threads = 0; threads <= 8; threads = threads ? threads * 2 : 1) {
-            cleanup(pool_freep) struct pool *pool = NULL;
+            cleanup(pool_freep) struct thread_pool *pool = NULL;
             cleanup(kernel_fixture_done) struct kernel_fixture fixture;
             uint64_t seed = 4;
 
@@ -293,7 +293,7 @@ START_TEST(long_sums_are_exact_and_the_same_on_any_number_of_threads) {
             float first[16] = { 0 };
 
             for (unsigned threads = 0; threads <= 8; threads += 4) {
-                cleanup(pool_freep) struct pool *pool = NULL;
+                cleanup(pool_freep) struct thread_pool *pool = NULL;
                 cleanup(kernel_fixture_done) struct kernel_fixture fixture;
                 int64_t n_out;
                 uint64_t seed = 6;
@@ -324,10 +324,10 @@ START_TEST(long_sums_are_exact_and_the_same_on_any_number_of_threads) {
 }
 END_TEST
 
-START_TEST(sums_that_undo_stretches) {
+START_TEST(sums_that_undo_stretches_and_a_bias) {
     const struct shape x = kernel_fixture_shape(3, 2, 6, 4), like = kernel_fixture_shape(2, 6, 1),
-                       tile = kernel_fixture_shape(3, 1, 3, 4);
-    cleanup(kernel_fixture_done) struct kernel_fixture sum, bias, back;
+                       tile = kernel_fixture_shape(3, 1, 3, 4), row = kernel_fixture_shape(1, 4);
+    cleanup(kernel_fixture_done) struct kernel_fixture sum, bias, add, back;
     uint64_t seed = 7;
 
     start(&sum, "SumLike", DTYPE_F64);
@@ -352,6 +352,13 @@ START_TEST(sums_that_undo_stretches) {
             total += ((double *)bias.in_data[0])[k * 4 + i];
         near(&bias, "a total", ((double *)bias.out_data[0])[i], total, 1e-14);
     }
+    start(&add, "BiasAdd", DTYPE_F64);
+    random_input(&add, DTYPE_F64, &x, &seed, 1);
+    random_input(&add, DTYPE_F64, &row, &seed, 1);
+    finish(&add, NULL);
+    for (int i = 0; i < 48; i++)
+        ck_assert(((double *)add.out_data[0])[i] ==
+                  ((double *)add.in_data[0])[i] + ((double *)add.in_data[1])[i % 4]);
     start(&back, "TileGrad", DTYPE_F64);
     kernel_fixture_attr(&back, "multiples", attr_ints((const int64_t[]){ 2, 2, 1 }, 3));
     random_input(&back, DTYPE_F64, &x, &seed, 1);
@@ -634,7 +641,8 @@ END_TEST
 SUITE_TIMEOUT("kernels-numeric", 120, products_of_all_types_and_sizes, our_own_product_is_right,
               batches_of_products_stretch, threads_change_no_bit_of_a_product,
               reductions_along_any_dimensions,
-              long_sums_are_exact_and_the_same_on_any_number_of_threads, sums_that_undo_stretches,
-              truths_and_places, the_product_of_all_others_copes_with_zeros,
+              long_sums_are_exact_and_the_same_on_any_number_of_threads,
+              sums_that_undo_stretches_and_a_bias, truths_and_places,
+              the_product_of_all_others_copes_with_zeros,
               the_product_of_all_others_along_directions, softmax_and_cross_entropies,
               optimizers_follow_their_rules, assigns_change_the_variable_where_it_lies)

@@ -25,7 +25,7 @@ static void start(struct kernel_fixture *fixture, const char *op, enum dtype dty
         kernel_fixture_attr(fixture, "T", attr_dtype(dtype));
 }
 
-static void finish(struct kernel_fixture *fixture, struct pool *pool) {
+static void finish(struct kernel_fixture *fixture, struct thread_pool *pool) {
     int r = kernel_fixture_outputs(fixture);
 
     ck_assert_msg(r == 0, "%s", fixture->error.text);
@@ -229,7 +229,7 @@ START_TEST(random_tensors_are_as_distributed_and_fixed_by_their_seed) {
             cleanup(freep) void *first = malloc(bytes);
 
             for (int again = 0; again < 4; again++) { /* the same; other threads; step; seed */
-                cleanup(pool_freep) struct pool *pool = NULL;
+                cleanup(pool_freep) struct thread_pool *pool = NULL;
                 cleanup(kernel_fixture_done) struct kernel_fixture fixture;
                 struct allot_tensor *known;
                 int64_t dim = N;

@@ -23,7 +23,7 @@ static bool is_left_to_the_host(const struct opdef *op, enum dtype dtype) {
 START_TEST(gpus_have_what_the_cpu_has) {
     static const struct ops_table *const tables[] = {
         &ops_flow,   &ops_variable, &ops_source, &ops_unary, &ops_binary, &ops_matrix,
-        &ops_reduce, &ops_softmax,  &ops_array,  &ops_piece, &ops_like,
+        &ops_reduce, &ops_softmax,  &ops_array,  &ops_piece, &ops_like,   &ops_replica,
     };
     size_t n_rows = 0;
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Growth that is called off while it waits: at once, and the daemon's books and ours agree. */
+/*
+ * Growth that is cancelled while it waits: it ends at once, and the daemon's books and ours agree.
+ */
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -15,7 +17,7 @@
 #include "tests/support/suite.h"
 
 #define G(n) ((n)*WIRE_GRANULE)
-/* Longer than a daemon that hangs keeps anybody, shorter than it did. */
+/* Longer than a daemon that hangs may delay a call, shorter than it once did. */
 #define KEPT_USEC UINT64_C(5000000)
 
 /* A growth on a thread of its own, and what it is told. */
@@ -136,7 +138,7 @@ START_TEST(growth_in_line_is_called_off_and_forgotten) {
 END_TEST
 
 /* A growth that looks up while it waits, and goes on, keeps its place. */
-START_TEST(who_goes_on_keeps_its_place) {
+START_TEST(a_growth_that_goes_on_keeps_its_place) {
     struct allot_lease *lease = setup();
     struct growth growth;
 
@@ -175,8 +177,8 @@ START_TEST(growth_that_waits_for_a_daemon_is_called_off) {
 }
 END_TEST
 
-/* What became of it is settled when the daemon goes on: it goes by our word. */
-START_TEST(a_daemon_that_hangs_does_not_keep_who_calls_off) {
+/* The outcome is settled when the daemon goes on: it adopts our count. */
+START_TEST(a_daemon_that_hangs_does_not_delay_a_cancellation) {
     struct allot_lease *lease = setup();
     uint64_t begin;
     struct growth growth;
@@ -204,7 +206,7 @@ static int grow_now(struct allot_lease *lease, struct allot_error *err) {
 }
 
 /* What is given back counts at once: also while the daemon is being told what is held. */
-START_TEST(a_daemon_that_hangs_keeps_nobody_who_gives_back) {
+START_TEST(a_daemon_that_hangs_does_not_delay_giving_back) {
     struct allot_lease *lease = setup();
     uint64_t begin = clock_usec(CLOCK_MONOTONIC);
     struct allot_error err = { 0 };
@@ -215,7 +217,7 @@ START_TEST(a_daemon_that_hangs_keeps_nobody_who_gives_back) {
     ck_assert_uint_eq(held(lease), G(700));
     ck_assert_int_eq(grow_now(lease, &err), -ENOTCONN);
     ck_assert_msg(strstr(err.text, "does not answer"), "%s", err.text);
-    /* By now the word is on its way, or will be. */
+    /* By now the count is on its way, or soon will be. */
     for (int i = 0; i < 3; i++)
         ck_assert_int_eq(allot_lease_shrink(lease, NULL, G(100), NULL), 0);
     ck_assert_uint_eq(held(lease), G(400));
@@ -227,8 +229,8 @@ START_TEST(a_daemon_that_hangs_keeps_nobody_who_gives_back) {
 }
 END_TEST
 
-/* In words: who hangs is not to be started. */
-START_TEST(a_daemon_that_hangs_is_told_from_one_that_is_gone) {
+/* The error text says which: a daemon that hangs need not be started. */
+START_TEST(a_daemon_that_hangs_is_distinguished_from_one_that_is_gone) {
     struct allot_lease *lease = setup();
     uint64_t begin = clock_usec(CLOCK_MONOTONIC);
     struct allot_error err = { 0 };
@@ -251,8 +253,11 @@ START_TEST(a_daemon_that_hangs_is_told_from_one_that_is_gone) {
 }
 END_TEST
 
-/* Neither waits in line any longer than it was to, but for the moment in which an answer is due. */
-START_TEST(a_daemon_that_hangs_keeps_nobody_in_line) {
+/*
+ * Neither waits in the queue longer than it should, except for the moment in which an answer is
+ * due.
+ */
+START_TEST(a_daemon_that_hangs_keeps_no_growth_waiting) {
     struct allot_lease *lease = setup();
     struct growth growth;
     uint64_t begin;
@@ -274,7 +279,7 @@ START_TEST(a_daemon_that_hangs_keeps_nobody_in_line) {
 }
 END_TEST
 
-/* Grants and cancellations meet: whoever is first, not a byte is lost or counted twice. */
+/* Grants and cancellations meet: whichever comes first, not a byte is lost or counted twice. */
 START_TEST(a_grant_that_meets_a_cancellation_counts_once) {
     struct allot_lease *lease = setup();
     uint64_t seed = 7, holds = G(800);
@@ -326,8 +331,10 @@ START_TEST(an_older_caller_is_not_called_off) {
 }
 END_TEST
 
-SUITE("lease-cancel", growth_in_line_is_called_off_and_forgotten, who_goes_on_keeps_its_place,
-      growth_that_waits_for_a_daemon_is_called_off, a_daemon_that_hangs_does_not_keep_who_calls_off,
-      a_daemon_that_hangs_keeps_nobody_who_gives_back,
-      a_daemon_that_hangs_is_told_from_one_that_is_gone, a_daemon_that_hangs_keeps_nobody_in_line,
-      a_grant_that_meets_a_cancellation_counts_once, an_older_caller_is_not_called_off)
+SUITE("lease-cancel", growth_in_line_is_called_off_and_forgotten,
+      a_growth_that_goes_on_keeps_its_place, growth_that_waits_for_a_daemon_is_called_off,
+      a_daemon_that_hangs_does_not_delay_a_cancellation,
+      a_daemon_that_hangs_does_not_delay_giving_back,
+      a_daemon_that_hangs_is_distinguished_from_one_that_is_gone,
+      a_daemon_that_hangs_keeps_no_growth_waiting, a_grant_that_meets_a_cancellation_counts_once,
+      an_older_caller_is_not_called_off)

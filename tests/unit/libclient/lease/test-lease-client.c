@@ -178,6 +178,50 @@ START_TEST(a_newer_caller_is_understood_as_far_as_it_asks_for_nothing_new) {
 }
 END_TEST
 
+START_TEST(a_busy_daemon_is_asked_again_when_it_says) {
+    struct allot_lease_options options = ALLOT_LEASE_OPTIONS_INIT;
+    struct allot_lease *lease = NULL;
+    struct places places = { 0 };
+    struct allot_error err = { 0 };
+    uint64_t began;
+
+    setup();
+    options.progress = note_place;
+    options.userdata = &places;
+    fake_allotd_busy(d, 2, 20000);
+    began = clock_usec(CLOCK_MONOTONIC);
+    allot_lease_free(acquired(&options));
+    ck_assert_uint_ge(clock_usec(CLOCK_MONOTONIC) - began, 40000);
+    ck_assert_uint_eq(places.n, 2);
+    ck_assert_uint_eq(places.seen[0], 0);
+    /* Not for longer than the caller waits. */
+    fake_allotd_busy(d, 2, 3600 * UINT64_C(1000000));
+    options.timeout_usec = 10 * UINT64_C(1000000);
+    ck_assert_int_eq(allot_lease_acquire(&lease, &options, &err), -EBUSY);
+    ck_assert_str_eq(err.text, "full");
+    options.no_wait = true;
+    ck_assert_int_eq(allot_lease_acquire(&lease, &options, &err), -EBUSY);
+    teardown();
+}
+END_TEST
+
+START_TEST(waiting_for_a_busy_daemon_can_be_cancelled) {
+    struct allot_lease_options options = ALLOT_LEASE_OPTIONS_INIT;
+    struct allot_lease *lease = NULL;
+    int stop[2];
+
+    setup();
+    fake_allotd_busy(d, 1, 3600 * UINT64_C(1000000));
+    ck_assert_int_eq(pipe(stop), 0);
+    ck_assert_int_eq((int)write(stop[1], "", 1), 1);
+    options.cancel_fd = stop[0];
+    ck_assert_int_eq(allot_lease_acquire(&lease, &options, NULL), -ECANCELED);
+    close(stop[0]);
+    close(stop[1]);
+    teardown();
+}
+END_TEST
+
 START_TEST(waiting_for_a_lease_can_be_cancelled) {
     struct allot_lease_options options = ALLOT_LEASE_OPTIONS_INIT;
     struct allot_lease *lease = NULL;
@@ -397,7 +441,7 @@ START_TEST(a_growth_in_line_is_told_its_place_and_outlives_any_restart) {
     ck_ok(allot_lease_grow(lease, NULL, G(800), 0, &err));
     ck_assert_int_eq(pthread_create(&waiter, NULL, grow_and_be_told, lease), 0);
     fake_allotd_await_waiting(d, 1);
-    usleep(2200000); /* longer in line than anybody is patient with a daemon that is away */
+    usleep(2200000); /* longer in the queue than any call waits for a daemon that is away */
     fake_allotd_kill(d, false);
     fake_allotd_await_waiting(d, 1);
     ck_ok(allot_lease_shrink(lease, NULL, G(200), &err));
@@ -457,12 +501,12 @@ START_TEST(recalls_are_told_and_may_be_answered_where_they_are_told) {
     options.tier = 4;
     news.lease = acquired(&options);
     ck_ok(allot_lease_grow(news.lease, NULL, G(100), 0, &err));
-    fake_allotd_notice(d, WIRE_NOTICE_RECALL, G(30));
+    fake_allotd_notice(d, NOTICE_RECALL, G(30));
     await_news(&news, 1, 0);
     ck_assert_uint_eq(fake_allotd_held(d, getpid()), G(70));
     fake_allotd_kill(d, false);
     fake_allotd_await_attached(d, 2);
-    fake_allotd_notice(d, WIRE_NOTICE_RECALL, G(30));
+    fake_allotd_notice(d, NOTICE_RECALL, G(30));
     await_news(&news, 2, 0);
     ck_assert_uint_eq(fake_allotd_held(d, getpid()), G(40));
 
@@ -536,12 +580,12 @@ START_TEST(a_fork_holds_nothing_until_it_attaches_and_leaves_its_parent_alone) {
     setup();
     lease = acquired(NULL);
     ck_ok(allot_lease_grow(lease, NULL, G(5), 0, &err));
-    child = fork();
+    child = fake_allotd_fork(d);
     if (child == 0)
         _exit(be_a_child(lease) & 0xff);
     wait_well(child);
     fake_allotd_await_holders(d, 1);
-    child = fork();
+    child = fake_allotd_fork(d);
     if (child == 0) {
         allot_lease_free(lease);
         _exit(0);
@@ -552,7 +596,7 @@ START_TEST(a_fork_holds_nothing_until_it_attaches_and_leaves_its_parent_alone) {
     ck_assert_uint_eq(fake_allotd_attached(d), 2);
 
     /* A child that keeps a copy of the connection does not keep the parent attached. */
-    child = fork();
+    child = fake_allotd_fork(d);
     if (child == 0) {
         pause();
         _exit(0);
@@ -635,6 +679,7 @@ END_TEST
 SUITE("lease-client", a_lease_is_waited_for_held_and_given_back,
       a_process_of_a_job_attaches_by_its_environment, without_a_daemon_it_says_so_at_once,
       a_newer_caller_is_understood_as_far_as_it_asks_for_nothing_new,
+      a_busy_daemon_is_asked_again_when_it_says, waiting_for_a_busy_daemon_can_be_cancelled,
       waiting_for_a_lease_can_be_cancelled, a_restart_is_a_pause_and_nothing_more,
       a_grow_whose_answer_was_lost_counts_once,
       a_call_that_is_cut_off_by_a_living_daemon_counts_once,

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Asking a daemon that hangs for a lease: its socket takes connections, and nobody answers. */
+/*
+ * Asking a daemon that hangs for a lease: its socket accepts connections, but it does not answer.
+ */
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -16,8 +18,10 @@
 #include "tests/support/libclient/lease/fake_allotd.h"
 #include "tests/support/suite.h"
 
-/* A daemon that does not answer for so long hangs, and that is reported; a little more; and a time
- * that no call takes even on a busy machine. */
+/*
+ * After this time a silent daemon counts as hung, and that is reported; a little longer; and a time
+ * that no call takes even on a busy machine.
+ */
 #define HANGS_USEC UINT64_C(2000000)
 #define AWAY_USEC  UINT64_C(2500000)
 #define KEPT_USEC  UINT64_C(6000000)
@@ -52,8 +56,8 @@ static void teardown(void) {
 static void note_told(void *userdata, uint64_t place, const char *reason) {
     struct asker *asker = userdata;
 
-    asker->n_hangs += strstr(reason, "hangs, and has to answer first") != NULL;
-    asker->n_away += strstr(reason, "is away, and has to come back first") != NULL;
+    asker->n_hangs += strstr(reason, "hangs, and must answer first") != NULL;
+    asker->n_away += strstr(reason, "is away, and must come back first") != NULL;
     asker->n_told++;
 }
 
@@ -104,8 +108,8 @@ static void await_told(const struct asker *asker) {
         usleep(1000);
 }
 
-/* As one that is away: it is told once, and it is over when that would be. */
-START_TEST(one_that_hangs_is_told_of_and_given_up) {
+/* As with a daemon that is away: the call reports it once, and gives up after the same time. */
+START_TEST(a_daemon_that_hangs_is_reported_and_given_up) {
     for (unsigned attaches = 0; attaches < 2; attaches++) {
         struct asker asker;
 
@@ -126,7 +130,7 @@ START_TEST(one_that_hangs_is_told_of_and_given_up) {
 }
 END_TEST
 
-START_TEST(one_that_goes_on_or_is_restarted_is_waited_for) {
+START_TEST(a_daemon_that_goes_on_or_is_restarted_is_waited_for) {
     for (unsigned round = 0; round < 4; round++) {
         struct asker asker;
 
@@ -148,7 +152,7 @@ START_TEST(one_that_goes_on_or_is_restarted_is_waited_for) {
 }
 END_TEST
 
-START_TEST(who_does_not_wait_does_not_wait_for_it) {
+START_TEST(a_call_that_may_not_wait_does_not_wait_for_a_hung_daemon) {
     struct asker asker;
 
     setup();
@@ -167,7 +171,7 @@ START_TEST(who_does_not_wait_does_not_wait_for_it) {
 END_TEST
 
 /* It had told a place before it stopped; an answer is due when the waiting is over. */
-START_TEST(one_that_hangs_keeps_nobody_in_line_much_longer_than_asked) {
+START_TEST(a_daemon_that_hangs_keeps_no_request_much_longer_than_asked) {
     struct asker asker;
 
     setup();
@@ -187,7 +191,7 @@ START_TEST(one_that_hangs_keeps_nobody_in_line_much_longer_than_asked) {
 END_TEST
 
 /* It has granted the lease, which no process will hold: it is given back, whenever that is read. */
-START_TEST(one_that_hangs_before_the_lease_is_held_has_it_back) {
+START_TEST(a_daemon_that_hangs_before_the_lease_is_held_gets_it_back) {
     for (unsigned cancels = 0; cancels < 2; cancels++) {
         struct asker asker;
 
@@ -212,7 +216,7 @@ START_TEST(one_that_hangs_before_the_lease_is_held_has_it_back) {
 }
 END_TEST
 
-START_TEST(waiting_for_one_that_hangs_can_be_cancelled) {
+START_TEST(waiting_for_a_hung_daemon_can_be_cancelled) {
     for (unsigned attaches = 0; attaches < 2; attaches++) {
         struct asker asker;
 
@@ -239,8 +243,8 @@ static void *end_all(void *argument) {
     return NULL;
 }
 
-/* Nor is one that takes every connection and ends it asked for ever. */
-START_TEST(one_that_ends_every_connection_is_given_up) {
+/* Nor does a call ask for ever a daemon that accepts every connection and ends it. */
+START_TEST(a_daemon_that_ends_every_connection_is_given_up) {
     struct sockaddr_un address = { .sun_family = AF_UNIX };
     char folder[] = "/tmp/allot-ends-XXXXXX";
     struct asker asker;
@@ -266,8 +270,9 @@ START_TEST(one_that_ends_every_connection_is_given_up) {
 }
 END_TEST
 
-SUITE("lease-hang", one_that_hangs_is_told_of_and_given_up,
-      one_that_goes_on_or_is_restarted_is_waited_for, who_does_not_wait_does_not_wait_for_it,
-      one_that_hangs_keeps_nobody_in_line_much_longer_than_asked,
-      one_that_hangs_before_the_lease_is_held_has_it_back,
-      waiting_for_one_that_hangs_can_be_cancelled, one_that_ends_every_connection_is_given_up)
+SUITE("lease-hang", a_daemon_that_hangs_is_reported_and_given_up,
+      a_daemon_that_goes_on_or_is_restarted_is_waited_for,
+      a_call_that_may_not_wait_does_not_wait_for_a_hung_daemon,
+      a_daemon_that_hangs_keeps_no_request_much_longer_than_asked,
+      a_daemon_that_hangs_before_the_lease_is_held_gets_it_back,
+      waiting_for_a_hung_daemon_can_be_cancelled, a_daemon_that_ends_every_connection_is_given_up)

@@ -97,7 +97,7 @@ START_TEST(a_hang_takes_as_many_calls_as_ordered_and_keeps_them) {
 }
 END_TEST
 
-START_TEST(the_hint_outlives_whoever_dies_while_injecting) {
+START_TEST(the_hint_outlives_a_process_that_dies_while_injecting) {
     struct sim_box s;
     int code;
 
@@ -265,7 +265,7 @@ static int post_soon(struct sim_box *s, void *argument) {
     return 0;
 }
 
-START_TEST(who_waits_is_woken_by_another_process) {
+START_TEST(a_waiter_is_woken_by_another_process) {
     struct sim_box s;
     uint32_t seen;
     pid_t pid;
@@ -286,8 +286,8 @@ END_TEST
 SUITE("fault", a_failing_call_answers_its_code_as_often_as_ordered,
       a_name_means_all_its_versions_and_a_star_all_that_begin_so, a_slow_call_takes_its_time,
       a_hang_takes_as_many_calls_as_ordered_and_keeps_them,
-      the_hint_outlives_whoever_dies_while_injecting,
+      the_hint_outlives_a_process_that_dies_while_injecting,
       a_hanging_call_goes_on_when_the_fault_is_cleared, allocations_fail_after_so_many_bytes,
       random_failures_keep_to_their_probability_and_their_seed,
       troubles_of_a_gpu_are_posted_as_events_and_can_be_undone,
-      a_late_reader_gets_the_events_that_are_still_there, who_waits_is_woken_by_another_process)
+      a_late_reader_gets_the_events_that_are_still_there, a_waiter_is_woken_by_another_process)

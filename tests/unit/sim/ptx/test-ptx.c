@@ -464,7 +464,7 @@ END_TEST
 
 /* Of two numbers: NaN loses unless .NaN is asked for, two NaN give the canonical one (a double
  * keeps its payload, made quiet), and -0 is below +0. */
-START_TEST(minima_and_maxima_of_what_is_no_number) {
+START_TEST(minima_and_maxima_with_nans) {
     static const struct {
         const char *op, *type, *a, *b;
         uint64_t want;
@@ -532,4 +532,4 @@ SUITE("ptx", bad_text_is_refused_with_line_and_reason,
       inputs_are_linked_together, declarations_of_other_inputs_are_taken_as_far_as_they_go,
       attributes_tell_what_a_kernel_needs, impossible_launches_are_refused,
       approximations_are_within_their_bounds, single_instructions_do_what_the_manual_says,
-      minima_and_maxima_of_what_is_no_number)
+      minima_and_maxima_with_nans)

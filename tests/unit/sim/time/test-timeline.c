@@ -153,7 +153,7 @@ START_TEST(higher_priority_goes_first_among_equals) {
 }
 END_TEST
 
-START_TEST(who_shares_nothing_with_a_running_kernel_need_not_wait_for_it) {
+START_TEST(work_that_shares_nothing_with_a_running_kernel_need_not_wait) {
     struct timeline timeline = { 0 };
     struct timeline_item kernel = { .engine = TIMELINE_COMPUTE, .stream = 1, .sequence = 1 };
     struct timeline_item copy = {
@@ -360,5 +360,5 @@ SUITE("timeline", a_stream_is_a_chain_with_launch_latency_between_its_links,
       devices_and_the_directions_of_a_link_work_side_by_side,
       the_host_clock_goes_on_by_waiting_and_by_its_own_work,
       higher_priority_goes_first_among_equals,
-      who_shares_nothing_with_a_running_kernel_need_not_wait_for_it,
+      work_that_shares_nothing_with_a_running_kernel_need_not_wait,
       random_graphs_get_the_times_of_the_rule_as_written)

@@ -50,6 +50,6 @@ struct edge source(struct gpu_fixture *fixture, const char *op, const char *devi
 struct allot_tensor *numbers(int64_t n);
 /* Element i is times * (i + plus). */
 void check_numbers(const struct allot_tensor *tensor, float times, float plus);
-/* Fetch `y`, which must be i + plus everywhere. `fed` NULL: nothing is fed. */
+/* Fetch `y`, whose element i must be i + plus. `fed` NULL: nothing is fed. */
 void check_run(struct gpu_fixture *fixture, struct edge x, struct allot_tensor *fed, struct edge y,
                float plus);

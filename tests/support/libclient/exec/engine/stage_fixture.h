@@ -33,8 +33,8 @@ struct edge stage_fixture_node_after(struct stage_fixture *fixture, const char *
                                      const char *control);
 
 /*
- * Feeds ("name:i64=[2,3]"), fetches and targets (names) with spaces between. What was fetched, with
- * " | " between, or "!" and the words of the error; there until the next run.
+ * Feeds ("name:i64=[2,3]"), fetches and targets (names) are separated by spaces. Returns the
+ * fetched values, separated by " | ", or "!" and the error's text; valid until the next run.
  */
 const char *stage_fixture_run(struct stage_fixture *fixture, const char *feeds, const char *fetches,
                               const char *targets);

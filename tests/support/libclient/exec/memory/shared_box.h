@@ -15,8 +15,8 @@
 #include "tests/support/daemon/real_allotd.h"
 
 enum { MIB = 1 << 20, VALUE = 4 * MIB, COUNT = VALUE / 4 };
-/* What counts as at once, under a sanitizer on a busy machine; a run that is not woken waits for a
- * minute, until the daemon's limit. */
+/* The time that counts as "at once", under a sanitizer on a busy machine. A run that is not woken
+ * waits for a minute, the daemon's limit. */
 #define SOON_USEC UINT64_C(20000000)
 
 extern struct real_allotd shared_box_allotd;
@@ -30,7 +30,7 @@ void open_session_of(struct gpu_fixture *fixture, struct gpus_options gpus);
 void open_session_on(struct gpu_fixture *fixture, uint32_t n_gpus);
 void open_session(struct gpu_fixture *fixture);
 
-/* The daemon's books and the process's agree: what the arena has, and the context. */
+/* Check that the daemon's books and the process's agree: the arena's bytes and the context. */
 void check_books(const struct gpu_fixture *fixture, struct allot_lease *filler);
 /* Wait until so many Holds have begun. */
 void await_held(unsigned n);

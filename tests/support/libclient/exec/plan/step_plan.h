@@ -2,16 +2,16 @@
 #pragma once
 /*
  * Step plan: the graphs of ./run bench graph, or others of that form, made into programs for the
- * host's CPU. Whatever fails, fails the test.
+ * host's CPU. Any failure fails the test.
  */
 #include <stdint.h>
 
 #include "bench/graph-shapes.h"
 #include "libclient/exec/plan/program.h"
 
-/* What runs a program: threads for ops, threads inside ops, and the device. */
+/* Everything that a program needs to run: threads for ops, threads inside ops, and the device. */
 struct step_plan {
-    struct pool *inter, *intra;
+    struct thread_pool *inter, *intra;
     struct device *device;
 };
 

@@ -15,7 +15,7 @@ static struct request on(struct request request, const char **name) {
     return request;
 }
 
-/* A growing lease on one device, held by its process, with so much of it. */
+/* A growing lease on one device, of which its process holds this much. */
 static uint64_t holding(struct broker_fixture *fixture, pid_t pid, const char **name,
                         uint64_t max_gib, uint64_t gib) {
     unsigned gpu = (unsigned)(**name - '0');

@@ -16,71 +16,6 @@
 
 #define ID "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-START_TEST(containers_are_known_by_their_cgroup) {
-    static const struct {
-        const char *cgroup, *container;
-    } cases[] = {
-        { "/", "" },
-        { "", "" },
-        { "/user.slice/user-1000.slice/session-3.scope", "" },
-        { "/user.slice/user-1000.slice/user@1000.service/app.slice/x.scope", "" },
-        { "/system.slice/docker-" ID ".scope", "0123456789ab" },
-        { "/docker/" ID, "0123456789ab" },
-        { "/machine.slice/libpod-" ID ".scope/container", "0123456789ab" },
-        { "/kubepods.slice/kubepods-pod1.slice/cri-containerd-" ID ".scope", "0123456789ab" },
-        { "/kubepods/besteffort/pod1/" ID, "0123456789ab" },
-        { "/kubepods.slice/crio-" ID ".scope", "0123456789ab" },
-        { "/lxc.payload.web", "web" },
-        { "/machine.slice/systemd-nspawn@box.service/payload", "box" },
-        { "/machine.slice/machine-box.scope", "box" },
-        { "/system.slice/docker-.scope", "" },
-        { "/system.slice/docker.service", "" },
-        { "/docker/0123456789abcdef", "" }, /* too short for an id */
-        { "/lxc.payload.a\nb", "a?b" },
-        { "/docker/" ID "/system.slice/docker-" ID ".scope", "0123456789ab" },
-    };
-    char text[80];
-
-    for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
-        hand_proc_container(text, sizeof(text), cases[i].cgroup);
-        ck_assert_msg(strcmp(text, cases[i].container) == 0, "%s: %s", cases[i].cgroup, text);
-    }
-}
-END_TEST
-
-START_TEST(texts_are_printable_whatever_they_were) {
-    static const struct {
-        const char *text, *clean;
-    } cases[] = {
-        { "python train.py", "python train.py" },
-        { "a\tb\033[31mc\177", "a?b?[31mc?" },
-        { "gr\xc3\xbc\xc3\x9f", "gr\xc3\xbc\xc3\x9f" },
-        { "\xc3", "?" },                /* cut off */
-        { "\xc0\x80", "??" },           /* too long a form */
-        { "\xed\xa0\x80", "???" },      /* half a surrogate */
-        { "\xf4\x90\x80\x80", "????" }, /* beyond Unicode */
-        { "\xc2\x85", "??" },           /* a control of Latin 1 */
-        { "\xe2\x82\xac", "\xe2\x82\xac" },
-        { "\xf0\x9f\x98\x80", "\xf0\x9f\x98\x80" },
-        { "\xff\xfe", "??" },
-        { "", "" },
-    };
-    char text[64];
-
-    for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
-        hand_proc_clean(text, sizeof(text), cases[i].text, strlen(cases[i].text));
-        ck_assert_str_eq(text, cases[i].clean);
-    }
-    /* A character is kept whole or not at all. */
-    hand_proc_clean(text, 4, "ab\xc3\xbc", 4);
-    ck_assert_str_eq(text, "ab");
-    hand_proc_clean(text, 5, "ab\xc3\xbc", 4);
-    ck_assert_str_eq(text, "ab\xc3\xbc");
-    hand_proc_clean(text, 1, "abc", 3);
-    ck_assert_str_eq(text, "");
-}
-END_TEST
-
 START_TEST(we_know_ourselves) {
     struct sample_process process = { .pid = getpid() };
     struct process_id id;
@@ -195,6 +130,5 @@ START_TEST(only_scopes_of_leases_are_ours) {
 }
 END_TEST
 
-SUITE("hand-proc", containers_are_known_by_their_cgroup, texts_are_printable_whatever_they_were,
-      we_know_ourselves, no_process_is_a_display_by_calling_itself_so,
+SUITE("hand-proc", we_know_ourselves, no_process_is_a_display_by_calling_itself_so,
       processes_of_containers_have_a_pid_of_their_own, only_scopes_of_leases_are_ours)

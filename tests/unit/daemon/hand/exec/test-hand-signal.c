@@ -15,6 +15,7 @@
 START_TEST(a_process_is_signalled_only_if_it_is_the_one_and_still_over) {
     struct nvml_library_hold hold = { .bytes = 100 * MIB };
     struct hand_signal signal = { .signal = SIGTERM };
+    struct hand_excess excess;
     struct process_id id;
     struct hand_fixture bench;
     int status;
@@ -32,27 +33,26 @@ START_TEST(a_process_is_signalled_only_if_it_is_the_one_and_still_over) {
     ck_assert_int_eq(bench.r, -ESRCH); /* another process of that pid */
 
     signal.start = id.start;
-    signal.only_over = true;
-    signal.device = bench.last.devices[0].id;
-    signal.over_bytes = 100 * MIB;
-    hand_signal(bench.hand, &signal, hand_fixture_done, &bench);
+    excess.device = bench.last.devices[0].id;
+    excess.over_bytes = 100 * MIB;
+    hand_signal_over(bench.hand, &signal, &excess, hand_fixture_done, &bench);
     hand_fixture_run_answer(&bench);
     ck_assert_int_eq(bench.r, 0);
     ck_assert_uint_eq(bench.answer.signalled.n_processes, 0);
     ck_assert(bench.answer.signalled.has_used);
     ck_assert_uint_eq(bench.answer.signalled.used_bytes, 100 * MIB);
 
-    signal.device = bench.last.devices[1].id; /* it is not on that one at all */
-    signal.over_bytes = 0;
-    hand_signal(bench.hand, &signal, hand_fixture_done, &bench);
+    excess.device = bench.last.devices[1].id; /* it is not on that one at all */
+    excess.over_bytes = 0;
+    hand_signal_over(bench.hand, &signal, &excess, hand_fixture_done, &bench);
     hand_fixture_run_answer(&bench);
     ck_assert_int_eq(bench.r, 0);
     ck_assert_uint_eq(bench.answer.signalled.n_processes, 0);
     ck_assert_int_eq(waitpid(pid, &status, WNOHANG), 0);
 
-    signal.device = bench.last.devices[0].id;
-    signal.over_bytes = 100 * MIB - 1;
-    hand_signal(bench.hand, &signal, hand_fixture_done, &bench);
+    excess.device = bench.last.devices[0].id;
+    excess.over_bytes = 100 * MIB - 1;
+    hand_signal_over(bench.hand, &signal, &excess, hand_fixture_done, &bench);
     hand_fixture_run_answer(&bench);
     ck_assert_int_eq(bench.r, 0);
     ck_assert_uint_eq(bench.answer.signalled.n_processes, 1);
@@ -147,22 +147,38 @@ START_TEST(only_cgroups_of_leases_are_signalled) {
         hand_fixture_run_answer(&bench);
         ck_assert_msg(bench.r == -EPERM, "%s: %d", cgroups[i], bench.r);
     }
-    memset(signal.cgroup, 'x', sizeof(signal.cgroup)); /* without its NUL */
-    hand_signal(bench.hand, &signal, hand_fixture_done, &bench);
-    hand_fixture_run_answer(&bench);
-    ck_assert_int_eq(bench.r, -EPERM);
+    signal.cgroup[0] = 0;
     signal.pid = 1;
     hand_signal(bench.hand, &signal, hand_fixture_done, &bench);
     hand_fixture_run_answer(&bench);
     ck_assert_int_eq(bench.r, -EPERM);
-    signal.signal = 4711;
-    hand_signal(bench.hand, &signal, hand_fixture_done, &bench);
+    hand_fixture_finish(&bench);
+}
+END_TEST
+
+START_TEST(a_question_that_makes_no_sense_ends_the_hand) {
+    const struct hand_signal signals[] = {
+        { .signal = 4711, .pid = getpid() },
+        { .signal = SIGTERM, .pid = -1 },
+        { .signal = SIGTERM, .pid = getpid(), .cgroup = "/allot-1.scope" },
+    };
+    struct hand_signal unended = { .signal = SIGTERM };
+    struct hand_fixture bench;
+
+    hand_fixture_start(&bench, NULL, 0);
+    memset(unended.cgroup, 'x', sizeof(unended.cgroup));
+    hand_signal(bench.hand, &unended, hand_fixture_done, &bench);
     hand_fixture_run_answer(&bench);
-    ck_assert_int_eq(bench.r, -EINVAL);
+    ck_assert_int_eq(bench.r, -ECONNRESET);
+    for (size_t i = 0; i < ELEMENTSOF(signals); i++) {
+        hand_signal(bench.hand, &signals[i], hand_fixture_done, &bench);
+        hand_fixture_run_answer(&bench);
+        ck_assert_msg(bench.r == -ECONNRESET, "%zu: %d", i, bench.r);
+    }
     hand_fixture_finish(&bench);
 }
 END_TEST
 
 SUITE_TIMEOUT("hand-signal", 120, a_process_is_signalled_only_if_it_is_the_one_and_still_over,
               a_users_signal_reaches_what_the_user_could_signal,
-              only_cgroups_of_leases_are_signalled)
+              only_cgroups_of_leases_are_signalled, a_question_that_makes_no_sense_ends_the_hand)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The real allot-hand, and a program at the other end that is not allotd. */
+/* The real helpers, and a program at the other end that is not allotd. */
 #include "daemon/hand/wire.h"
 
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 #include "tests/support/sim/box/sim_box.h"
 #include "tests/support/suite.h"
 
-static int start_hand(pid_t *ret_pid) {
+static int start_helper(const char *program, pid_t *ret_pid) {
     int sockets[2];
 
     ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets), 0);
@@ -24,32 +24,33 @@ static int start_hand(pid_t *ret_pid) {
             fcntl(HAND_FD, F_SETFD, 0);
         else
             dup2(sockets[1], HAND_FD);
-        execl(ALLOT_HAND, ALLOT_HAND, (char *)NULL);
+        execl(program, program, (char *)NULL);
         _exit(127);
     }
     close(sockets[1]);
     return sockets[0];
 }
 
-START_TEST(a_hand_ends_on_anything_that_is_not_a_question) {
+START_TEST(a_helper_ends_on_anything_that_is_not_a_question_for_it) {
     struct hand_hello hello = { .head.kind = HAND_HELLO, .abi = HAND_ABI, .driver = DRIVER_SIM };
     union hand_message message;
     struct sim_box s;
 
     sim_box_init(&s, NULL);
-    for (unsigned round = 0; round < 40; round++) {
+    for (unsigned round = 0; round < 80; round++) {
+        bool is_reader = round % 4 >= 2;
         uint64_t random = round;
         int status, fd;
         pid_t pid;
 
-        fd = start_hand(&pid);
+        fd = start_helper(is_reader ? ALLOT_READER : ALLOT_HAND, &pid);
         if (round % 2) {
             ck_assert_int_eq(send(fd, &hello, sizeof(hello), MSG_NOSIGNAL), sizeof(hello));
             ck_assert_int_gt(recv(fd, &message, sizeof(message), 0), 0);
             ck_assert_int_eq(message.answer.r, 0);
         }
         memset(&message, 0, sizeof(message));
-        switch (round / 2) {
+        switch (round / 4) {
         case 0: /* too short for a head */
             send(fd, &message, 3, MSG_NOSIGNAL);
             break;
@@ -58,7 +59,7 @@ START_TEST(a_hand_ends_on_anything_that_is_not_a_question) {
             send(fd, &hello, sizeof(hello), MSG_NOSIGNAL);
             hello.abi--;
             break;
-        case 2: /* the hand's own words */
+        case 2: /* its own words */
             message.head.kind = HAND_ANSWER;
             send(fd, &message, sizeof(message.answer), MSG_NOSIGNAL);
             break;
@@ -67,6 +68,10 @@ START_TEST(a_hand_ends_on_anything_that_is_not_a_question) {
             send(fd, &message, sizeof(message.confine) - 1, MSG_NOSIGNAL);
             break;
         case 4: /* the end */
+            break;
+        case 5: /* for the other one */
+            message.head.kind = is_reader ? HAND_DESCRIBE : HAND_SAMPLE;
+            send(fd, &message, hand_size(message.head.kind), MSG_NOSIGNAL);
             break;
         default:
             for (size_t i = 0; i < sizeof(message); i++)
@@ -83,4 +88,4 @@ START_TEST(a_hand_ends_on_anything_that_is_not_a_question) {
 }
 END_TEST
 
-SUITE_TIMEOUT("hand-wire", 120, a_hand_ends_on_anything_that_is_not_a_question)
+SUITE_TIMEOUT("hand-wire", 120, a_helper_ends_on_anything_that_is_not_a_question_for_it)

@@ -658,7 +658,7 @@ START_TEST(shapes_that_depend_on_data) {
 END_TEST
 
 /* A thread that has the cache when the program forks does not come along. */
-START_TEST(the_child_of_a_fork_waits_for_nobody_of_its_parent) {
+START_TEST(the_child_of_a_fork_waits_for_no_thread_of_its_parent) {
     struct bench bench;
     int status;
     pid_t pid;
@@ -694,4 +694,4 @@ SUITE_TIMEOUT("exec-run", 120, sums_come_out, the_second_run_neither_plans_nor_p
               a_time_limit_ends_a_run, a_run_can_be_cancelled, several_threads_run_one_session,
               control_edges_order_what_has_no_other_order,
               a_placeholder_that_is_fed_can_be_waited_for, shapes_that_depend_on_data,
-              the_child_of_a_fork_waits_for_nobody_of_its_parent)
+              the_child_of_a_fork_waits_for_no_thread_of_its_parent)

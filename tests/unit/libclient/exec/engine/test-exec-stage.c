@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Runs in stages, on the CPU: where a shape depends on data, what depends on it is planned when the
- * data are there. To who asked it is one run all the same.
+ * data are there. To the caller it is one run all the same.
  */
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,9 +117,10 @@ START_TEST(a_variable_keeps_its_order_over_stages) {
 }
 END_TEST
 
-/* An op that takes 60 ms. */
+static atomic_long slow_msec; /* what the op takes */
+
 static int slow_run(const struct kernel_run *run) {
-    nanosleep(&(struct timespec){ .tv_nsec = 60000000 }, NULL);
+    nanosleep(&(struct timespec){ .tv_nsec = slow_msec * 1000000 }, NULL);
     *(float *)run->outputs[0] = *(const float *)run->inputs[0];
     return 0;
 }
@@ -153,10 +155,13 @@ static void limit_time(struct stage_fixture *fixture) {
     stage_fixture_node(fixture, "end/1", "Neg", "@slow/1", "");
     stage_fixture_node(fixture, "end/2", "Neg", "@slow/2", "");
     ck_assert_str_eq(stage_fixture_run(fixture, "x:f32=[-1,2,3]", "end/1 end/2", ""), "-1 | -5");
-    fixture->run.timeout_usec = 100000; /* enough for one of them */
+    /* Enough for one of them; the second leaves a busy machine most of its own time to notice. */
+    fixture->run.timeout_usec = 500000;
+    slow_msec = 450;
     ck_assert_str_eq(stage_fixture_run(fixture, "x:f32=[-1,2,3]", "end/1 end/2", ""),
-                     "!the run took longer than 100000 us");
+                     "!the run took longer than 500000 us");
     ck_assert_int_eq(fixture->code, -ETIMEDOUT);
+    slow_msec = 0;
     fixture->run.timeout_usec = 60000000;
     ck_assert_str_eq(stage_fixture_run(fixture, "x:f32=[-1,2,3]", "end/1 end/2", ""), "-1 | -5");
     fixture->run.timeout_usec = UINT64_MAX;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory of a GPU that lacks while runs before have left some idle: it is given back, the longest
- * unused first, before anybody is told that there is none.
+ * A GPU is short of memory while earlier runs have left some idle: that is given back, the longest
+ * unused first, before any run fails for lack of memory.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -194,7 +194,7 @@ START_TEST(variables_get_what_is_idle_too) {
 END_TEST
 
 /* What does not fit beside what is in use is refused, with the words of the arena. */
-START_TEST(what_can_not_be_had_is_refused) {
+START_TEST(memory_that_cannot_be_had_is_refused) {
     struct gpu_fixture fixture;
     struct line small, large;
 
@@ -206,7 +206,7 @@ START_TEST(what_can_not_be_had_is_refused) {
     line_check(&fixture, &small);
     ck_assert_int_eq(line_run(&fixture, &large, NULL), -ENOMEM);
     ck_assert_msg(strstr(fixture.err.text, "asked for 12 MiB"), "%s", fixture.err.text);
-    /* Nothing was given up for what could never be. */
+    /* Nothing was given back for a request that can never succeed. */
     ck_assert_int_eq(n_idle(&fixture, &small), 1);
     allot_tensor_unref(small.fed);
     allot_tensor_unref(large.fed);
@@ -232,5 +232,5 @@ END_TEST
 SUITE_TIMEOUT("alloc-gpu", 300, many_kinds_of_runs_use_the_same_memory,
               the_longest_unused_goes_first_and_no_more_than_needed,
               sessions_make_way_for_each_other, constants_of_idle_plans_make_way,
-              variables_get_what_is_idle_too, what_can_not_be_had_is_refused,
+              variables_get_what_is_idle_too, memory_that_cannot_be_had_is_refused,
               sixteen_threads_have_addresses_of_their_own)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Several runs of one process, each of which fits alone: none waits with a part that another one
- * waits for.
+ * Several runs of one process, each of which fits alone: none holds a part that another waits for
+ * while it waits itself.
  */
 
 #include "base/clock.h"
@@ -45,7 +45,7 @@ START_TEST(runs_that_fit_one_by_one_get_through_one_by_one) {
 END_TEST
 
 /* Constants that are there from a run before are no more held than others. */
-START_TEST(constants_that_nobody_uses_are_not_held_by_a_run_that_waits) {
+START_TEST(unused_constants_are_not_held_by_a_run_that_waits) {
     struct runner constants, put, small;
     struct gpu_fixture mine, theirs, others;
     struct allot_lease *filler;
@@ -165,5 +165,5 @@ START_TEST(a_crowd_gets_through) {
 END_TEST
 
 SUITE_TIMEOUT("crowd-gpu", 120, runs_that_fit_one_by_one_get_through_one_by_one,
-              constants_that_nobody_uses_are_not_held_by_a_run_that_waits,
+              unused_constants_are_not_held_by_a_run_that_waits,
               a_run_on_two_gpus_holds_neither_while_it_waits_for_the_other, a_crowd_gets_through)

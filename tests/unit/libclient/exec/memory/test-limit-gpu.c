@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Runs of one process that need more together than its limit allows, but not one by one: they wait
- * for each other, as long as somebody will give memory back.
+ * for each other, as long as one of them will give memory back.
  */
 #include <errno.h>
 #include <string.h>
@@ -120,7 +120,7 @@ START_TEST(so_it_does_under_a_lease) {
 }
 END_TEST
 
-START_TEST(who_does_not_wait_is_refused_at_once) {
+START_TEST(a_run_that_may_not_wait_is_refused_at_once) {
     shared_box_begin();
     for (int round = 0; round < 2; round++) {
         struct runner waiter, holder;
@@ -150,7 +150,7 @@ START_TEST(a_cancellation_or_a_time_limit_ends_that_wait) {
     holder_begin(&holder, MOST);
     runner_begin(&waiter, 0);
     await_in_line();
-    /* One that is not the first, too. */
+    /* The same for a run that is not the first in the queue. */
     runner_begin(&behind, 50000);
     runner_await(&behind, -ETIMEDOUT);
     runner_begin(&behind, 0);
@@ -171,7 +171,7 @@ START_TEST(a_cancellation_or_a_time_limit_ends_that_wait) {
 }
 END_TEST
 
-START_TEST(what_nobody_will_give_back_is_refused) {
+START_TEST(memory_that_no_run_will_give_back_is_refused) {
     struct runner put, waiter, large, holder;
 
     begin_alone();
@@ -181,7 +181,10 @@ START_TEST(what_nobody_will_give_back_is_refused) {
     runner_begin(&large, 0);
     runner_await(&large, -ENOMEM);
     holder_end(&holder);
-    /* A variable stays: at once where nobody runs, and when the last one has ended. */
+    /*
+     * A variable keeps its memory, so a run is refused: at once if no other runs, else when the
+     * last has ended.
+     */
     put = runner_line(&fixture, "Next", HALF);
     put = runner_put(put, put.y, HALF);
     runner_check(&put);
@@ -201,7 +204,7 @@ START_TEST(what_nobody_will_give_back_is_refused) {
 END_TEST
 
 /* A small one would fit beside the first run; but then another, and so the large one never. */
-START_TEST(who_comes_later_does_not_overtake) {
+START_TEST(a_later_run_does_not_overtake) {
     struct runner waiter, small, again, holder;
 
     begin_alone();
@@ -254,7 +257,7 @@ START_TEST(of_two_that_wait_for_each_other_one_is_refused) {
 END_TEST
 
 /* No run in the queue will give anything back. */
-START_TEST(those_in_line_are_not_waited_for) {
+START_TEST(runs_in_the_queue_are_not_waited_for) {
     struct runner put, grows, waiters[3];
 
     begin_alone();
@@ -357,7 +360,7 @@ START_TEST(a_crowd_gets_through) {
 }
 END_TEST
 
-/* A cap of no page at all is none, and must not be taken for no cap. */
+/* A cap of less than a page is a cap of nothing, and must not be taken for no cap. */
 START_TEST(a_limit_of_less_than_a_page_is_refused) {
     static const struct {
         struct gpus_options options;
@@ -395,7 +398,8 @@ END_TEST
 
 SUITE_TIMEOUT("limit-gpu", 120, a_limit_of_less_than_a_page_is_refused,
               a_run_waits_for_what_another_one_has, so_it_does_under_a_lease,
-              who_does_not_wait_is_refused_at_once, a_cancellation_or_a_time_limit_ends_that_wait,
-              what_nobody_will_give_back_is_refused, who_comes_later_does_not_overtake,
-              of_two_that_wait_for_each_other_one_is_refused, those_in_line_are_not_waited_for,
+              a_run_that_may_not_wait_is_refused_at_once,
+              a_cancellation_or_a_time_limit_ends_that_wait,
+              memory_that_no_run_will_give_back_is_refused, a_later_run_does_not_overtake,
+              of_two_that_wait_for_each_other_one_is_refused, runs_in_the_queue_are_not_waited_for,
               so_it_is_with_two_gpus, a_crowd_gets_through)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs that wait for memory of a GPU which somebody else has: what ends the wait, and who does not
- * wait with them.
+ * Runs that wait for GPU memory that another process holds: what ends the wait, and which runs do
+ * not wait with them.
  */
 #include <errno.h>
 #include <string.h>
@@ -77,7 +77,7 @@ START_TEST(constants_are_waited_for_beside_other_runs) {
                   constants.err.text);
     ck_assert_msg(strstr(constants.err.text, "4 MiB"), "%s", constants.err.text);
 
-    /* Two at once: one brings them for both. */
+    /* Two at once: one copies the constants for both. */
     runner_begin(&constants, 0);
     runner_begin(&again, 0);
     real_allotd_await_waiting(&shared_box_allotd, 1);
@@ -92,8 +92,10 @@ START_TEST(constants_are_waited_for_beside_other_runs) {
 }
 END_TEST
 
-/* Their memory may be what that run has used, so they are brought behind it; but not by who has
- * been stopped. */
+/*
+ * Their memory may be what that run has used, so they are copied after it; but not by a run that
+ * was stopped.
+ */
 START_TEST(a_stop_ends_a_wait_for_the_gpu_that_constants_go_to) {
     struct runner constants, holder;
     struct gpu_fixture fixture;
@@ -153,8 +155,8 @@ START_TEST(memory_that_becomes_idle_in_the_process_ends_a_wait) {
 }
 END_TEST
 
-/* Its session does not run again. */
-START_TEST(what_a_stopped_run_left_is_had_when_the_gpu_is_through) {
+/* Its session runs nothing more. */
+START_TEST(memory_of_a_stopped_run_is_free_when_the_gpu_is_done) {
     shared_box_begin();
     for (unsigned round = 0; round < 2; round++) {
         struct runner waiter, holder;
@@ -272,6 +274,6 @@ SUITE_TIMEOUT("wait-gpu", 120, a_cancellation_ends_a_wait_for_step_memory,
               constants_are_waited_for_beside_other_runs,
               a_stop_ends_a_wait_for_the_gpu_that_constants_go_to,
               memory_that_becomes_idle_in_the_process_ends_a_wait,
-              what_a_stopped_run_left_is_had_when_the_gpu_is_through,
+              memory_of_a_stopped_run_is_free_when_the_gpu_is_done,
               a_variable_is_read_while_a_write_waits_for_memory,
               a_grant_that_meets_a_cancellation_leaks_nothing)

@@ -11,7 +11,7 @@
 #include "libclient/allot/train.h"
 #include "libclient/core/tensor.h"
 #include "libclient/exec/run/run_state.h"
-#include "libclient/exec/run/run.h"
+#include "libclient/exec/run/workers.h"
 #include "tests/support/libclient/exec/plan/step_plan.h"
 #include "tests/support/suite.h"
 
@@ -293,7 +293,7 @@ static void run_in_shadow(const struct shape_of_row *shape, const struct program
         float now;
 
         ck_assert_int_eq(run_state_begin(state, shape->feed_tensors, 0, NULL), 0);
-        ck_assert_int_eq(run_program(state, plan->inter, n_threads), 0);
+        ck_assert_int_eq(workers_run(state, plan->inter, n_threads), 0);
         ck_assert(state->has_ended);
         ck_assert_int_eq(run_state_end(state, &fetched, NULL), 0);
         now = *(const float *)tensor_data(fetched);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A product that is only the gradient of a step of gradient descent is taken off the variable as it
- * is computed: the same bits, one kernel call instead of two; and not where anybody else sees it.
+ * A product that is only the gradient of a step of gradient descent is subtracted from the variable
+ * as it is computed: the same bits, one kernel call instead of two; but not if any other op sees
+ * it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -144,7 +145,7 @@ START_TEST(the_bits_are_those_of_product_and_step) {
 }
 END_TEST
 
-START_TEST(it_is_one_call_where_nobody_sees_the_product) {
+START_TEST(it_is_one_call_where_no_other_op_sees_the_product) {
     /* The product, the step, and what is seen. */
     static const uint64_t apart[N_SEERS] = {
         [NOBODY] = 3,        [A_FETCH] = 2,      [A_USER] = 3,
@@ -163,7 +164,7 @@ START_TEST(it_is_one_call_where_nobody_sees_the_product) {
 }
 END_TEST
 
-START_TEST(a_trace_shows_the_product_and_who_did_it) {
+START_TEST(a_trace_shows_the_product_and_the_op_that_did_it) {
     char path[] = "/tmp/allot-fuse.XXXXXX", text[1 << 14];
     struct world world;
     FILE *file;
@@ -186,4 +187,5 @@ START_TEST(a_trace_shows_the_product_and_who_did_it) {
 END_TEST
 
 SUITE("fuse-update", the_bits_are_those_of_product_and_step,
-      it_is_one_call_where_nobody_sees_the_product, a_trace_shows_the_product_and_who_did_it)
+      it_is_one_call_where_no_other_op_sees_the_product,
+      a_trace_shows_the_product_and_the_op_that_did_it)

@@ -238,9 +238,8 @@ START_TEST(ranges_are_those_of_the_cpu) {
 }
 END_TEST
 
-/* A fault ends the context: what is asked for afterwards is told so, not that there is no such op.
- */
-START_TEST(a_lost_context_is_told_as_such) {
+/* A fault ends the context: later ops report that, not that there is no such kernel. */
+START_TEST(a_lost_context_is_reported_as_such) {
     static const char ptx[] = ".version 7.0\n"
                               ".target sm_75\n"
                               ".address_size 64\n"
@@ -287,4 +286,4 @@ END_TEST
 SUITE_TIMEOUT("checks-gpu", 300, numbers_that_are_checked_are_those_of_the_cpu,
               numbers_that_are_none_are_found_as_on_the_cpu, assertions_hold_and_fail_as_on_the_cpu,
               what_is_printed_is_what_the_cpu_prints, ranges_are_those_of_the_cpu,
-              a_lost_context_is_told_as_such)
+              a_lost_context_is_reported_as_such)

@@ -144,10 +144,11 @@ START_TEST(memory_goes_back) {
 }
 END_TEST
 
-/* More items of the host than threads wait for a GPU, which waits for the last item of the host:
- * who blocked a thread for one of them would never come to it. Fetches, from pageable memory, too.
+/*
+ * More items of the host than threads wait for a GPU, which waits for the last item of the host: if
+ * items blocked threads, that one would never run. The same for fetches, from pageable memory.
  */
-START_TEST(nobody_waits_while_there_is_work) {
+START_TEST(no_thread_waits_while_there_is_work) {
     struct gpu_fixture fixture;
     struct allot_tensor *fed = numbers(1000);
 
@@ -222,7 +223,7 @@ END_TEST
 
 /* A kernel that faults: items of the host that wait for it do not wait for ever, and are not run.
  */
-START_TEST(faults_reach_those_who_wait) {
+START_TEST(faults_reach_items_that_wait) {
     struct gpu_fixture fixture;
     struct allot_tensor *fed = numbers(1000);
 
@@ -329,8 +330,8 @@ START_TEST(constants_are_there_whatever_their_size) {
 }
 END_TEST
 
-SUITE_TIMEOUT("exec-gpu", 120, nobody_waits_while_there_is_work,
-              ops_that_read_on_the_host_have_the_bytes, faults_reach_those_who_wait,
+SUITE_TIMEOUT("exec-gpu", 120, no_thread_waits_while_there_is_work,
+              ops_that_read_on_the_host_have_the_bytes, faults_reach_items_that_wait,
               modelled_time_is_the_same_in_every_run, ops_go_to_the_first_gpu,
               values_follow_their_users_over_devices, branches_on_all_devices_meet,
               variables_live_on_their_device, memory_goes_back,

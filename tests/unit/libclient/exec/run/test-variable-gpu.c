@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Variables on a GPU that several runs read and write at once. What a run has queued on the compute
- * stream is not done yet, and others see nothing of that: neither half of a write nor memory that
- * is somebody else's.
+ * stream is not done yet, and other runs must not notice: they see neither half of a write nor
+ * memory of another run.
  */
 #include <errno.h>
 #include <time.h>
@@ -99,8 +99,10 @@ static struct edge itself(struct edge x) {
     return x;
 }
 
-/* Whoever reads the variable comes behind what another run has queued to write it, however it reads
- * it. Until that is queued the variable is not initialised. */
+/*
+ * Every read of the variable comes after the writes that another run has queued, however it reads.
+ * Until that is queued the variable is not initialised.
+ */
 START_TEST(a_read_comes_behind_a_write_that_is_queued) {
     struct edge (*const ways[])(struct edge) = { itself, on_cpu, on_other_gpu, on_gpu };
     const float plus[] = { 0, 1, 1, 1 };
@@ -132,10 +134,10 @@ END_TEST
 /*
  * The compute stream:   Hold │ v, as a reader has it, is copied │ the copy is raised
  *
- * When the reader has left nobody has the old bytes any more but that copy, which is still to be
- * made. Another run's feed goes to the device on another stream, and must not go there.
+ * When the reader has ended, only that copy still needs the old bytes, and it has not run yet.
+ * Another run's feed goes to the device on another stream, and must not go there.
  */
-START_TEST(bytes_that_a_queued_copy_reads_are_nobody_elses) {
+START_TEST(bytes_that_a_queued_copy_reads_are_not_reused) {
     struct runner put, raise, feeds;
     struct buffer *old;
     bool is_settled;
@@ -185,7 +187,7 @@ START_TEST(a_read_does_not_wait_for_others_that_read) {
 }
 END_TEST
 
-/* Also where others read the old bytes, so that it has others to write to. */
+/* Even if others read the old bytes, so that the write goes to new ones. */
 START_TEST(a_variable_that_could_not_be_written_is_what_it_was) {
     struct runner put, spoil;
     struct buffer *old;
@@ -266,6 +268,6 @@ START_TEST(contexts_change_hands) {
 END_TEST
 
 SUITE_TIMEOUT("variable-gpu", 120, a_read_comes_behind_a_write_that_is_queued,
-              bytes_that_a_queued_copy_reads_are_nobody_elses,
+              bytes_that_a_queued_copy_reads_are_not_reused,
               a_read_does_not_wait_for_others_that_read,
               a_variable_that_could_not_be_written_is_what_it_was, contexts_change_hands)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs on GPUs of a simulated box that are stopped: by a time limit or a word, while a kernel is
- * under way that does not end before it is let go. They return at once, and nothing that the GPU
- * still works on is touched.
+ * Runs on GPUs of a simulated box that are stopped: by a time limit or a cancellation, while a
+ * kernel is under way that ends only when the test lets it. They return at once, and nothing that
+ * the GPU still works on is touched.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -151,7 +151,7 @@ START_TEST(stopped_runs_do_not_wait_for_the_gpu) {
 END_TEST
 
 /* The next run is behind what is left on the GPU, and can be stopped there. */
-START_TEST(who_comes_behind_is_stopped_in_time_too) {
+START_TEST(a_run_behind_it_is_stopped_in_time_too) {
     struct gpu_fixture fixture;
 
     gpu_fixture_open(&fixture, SIM_LIB_DIR);
@@ -368,6 +368,6 @@ START_TEST(a_plan_is_stopped_before_anything_is_queued) {
 END_TEST
 
 SUITE_TIMEOUT("stop-gpu", 300, stopped_runs_do_not_wait_for_the_gpu,
-              who_comes_behind_is_stopped_in_time_too, what_the_gpu_works_on_is_kept,
+              a_run_behind_it_is_stopped_in_time_too, what_the_gpu_works_on_is_kept,
               a_session_ends_when_the_gpu_is_through, variables_are_whole_behind_a_stopped_run,
               stopped_anywhere_nothing_is_left_behind, a_plan_is_stopped_before_anything_is_queued)

@@ -49,7 +49,7 @@ START_TEST(a_primary_context_costs_once_however_often_it_is_retained) {
 }
 END_TEST
 
-START_TEST(flags_of_a_primary_context_hold_also_before_it_lives) {
+START_TEST(flags_of_a_primary_context_hold_even_before_it_lives) {
     CUcontext context;
     unsigned flags;
     int active;
@@ -330,7 +330,7 @@ END_TEST
 
 SUITE("cuda-context", a_callback_is_told_that_cuda_is_not_for_it,
       a_primary_context_costs_once_however_often_it_is_retained,
-      flags_of_a_primary_context_hold_also_before_it_lives,
+      flags_of_a_primary_context_hold_even_before_it_lives,
       every_other_context_costs_and_takes_its_memory_with_it, the_stack_of_a_thread_is_its_own,
       a_context_that_another_thread_destroyed_is_known_to_be_gone,
       a_device_reset_ends_the_primary_context, limits_are_kept_and_checked,

@@ -201,7 +201,7 @@ START_TEST(what_a_launch_leaves_lives_until_it_is_freed) {
     exec = ready(graph, 0);
     ck_assert_cuda(CU(cuMemFree_v2)(p), CUDA_ERROR_INVALID_VALUE); /* nothing there yet */
 
-    /* Freed in the stream, and launched again without anybody having waited. */
+    /* Freed in the stream, and launched again without a wait in between. */
     for (int i = 0; i < 3; i++) {
         ck_assert_cuda_ok(CU(cuGraphLaunch)(exec, stream));
         ck_assert_cuda(CU(cuGraphLaunch)(exec, stream), CUDA_ERROR_INVALID_VALUE);

@@ -286,7 +286,7 @@ START_TEST(streams_of_two_processes_wait_for_each_others_events) {
     pid = sim_box_fork(wait_and_answer, &s, &pair);
     cuda_library_use(0);
     stream = new_stream();
-    /* Recorded before anybody knows that it will be shared. */
+    /* Recorded before the driver can know that it will be shared. */
     ck_assert_cuda_ok(CU(cuEventCreate)(&ours, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
     hold(stream, &gate);
     ck_assert_cuda_ok(CU(cuEventRecord)(ours, stream));
@@ -338,7 +338,7 @@ static int record_and_stay(struct sim_box *s, void *argument) {
     _exit(0); /* without ever getting there */
 }
 
-START_TEST(nobody_waits_for_an_event_of_the_dead) {
+START_TEST(no_process_waits_for_an_event_of_an_ended_one) {
     CUipcEventHandle handle;
     struct cuda_library_pair pair;
     CUstream stream;
@@ -389,5 +389,5 @@ END_TEST
 SUITE("cuda-ipc", memory_is_shared_between_processes_and_charged_once,
       an_exporter_that_is_killed_leaves_the_memory_to_its_user,
       only_plain_device_memory_has_a_handle, a_pool_is_shared_by_its_descriptor_and_pointers,
-      streams_of_two_processes_wait_for_each_others_events, nobody_waits_for_an_event_of_the_dead,
-      handles_of_events_are_not_trusted)
+      streams_of_two_processes_wait_for_each_others_events,
+      no_process_waits_for_an_event_of_an_ended_one, handles_of_events_are_not_trusted)

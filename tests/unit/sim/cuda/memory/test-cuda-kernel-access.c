@@ -206,7 +206,7 @@ START_TEST(host_memory_is_reached_when_locked) {
 }
 END_TEST
 
-START_TEST(managed_memory_moves_to_who_touches_it) {
+START_TEST(managed_memory_moves_to_the_device_that_touches_it) {
     CUdeviceptr a;
     uint64_t before;
     struct sim_box s;
@@ -495,7 +495,8 @@ END_TEST
 SUITE_TIMEOUT("cuda-kernel-access", 60, small_allocations_are_exact,
               the_rest_of_a_unit_is_not_accessible, large_allocations_end_where_they_end,
               mappings_have_rights, peers_are_reached_when_enabled,
-              host_memory_is_reached_when_locked, managed_memory_moves_to_who_touches_it,
+              host_memory_is_reached_when_locked,
+              managed_memory_moves_to_the_device_that_touches_it,
               memory_of_another_process_is_written, faults_have_their_codes,
               an_error_stays_in_its_context, a_kernel_that_runs_away_ends_with_its_context,
               a_process_can_end_while_its_kernel_runs,

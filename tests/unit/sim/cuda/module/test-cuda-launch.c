@@ -247,7 +247,7 @@ START_TEST(cooperative_blocks_meet) {
 }
 END_TEST
 
-START_TEST(clusters_are_for_those_who_have_them) {
+START_TEST(clusters_need_a_device_that_has_them) {
     CUlaunchAttribute attribute = { .id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
                                     .value.clusterDim = { 2, 1, 1 } };
     CUlaunchConfig config = { .gridDimX = 4,
@@ -666,7 +666,7 @@ END_TEST
 
 SUITE_TIMEOUT("cuda-launch", 60, kernels_compute, arguments_come_one_by_one_or_in_a_buffer,
               impossible_shapes_are_refused, dynamic_shared_memory_is_there,
-              cooperative_blocks_meet, clusters_are_for_those_who_have_them,
+              cooperative_blocks_meet, clusters_need_a_device_that_has_them,
               printf_comes_out_when_the_program_waits, kernels_allocate_from_a_heap_with_a_limit,
               occupancy_follows_the_model, streams_devices_and_threads_do_not_disturb_each_other,
               timing_only_predicts_the_computed_time,

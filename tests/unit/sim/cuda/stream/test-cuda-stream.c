@@ -492,8 +492,10 @@ static int leave_while_busy(struct sim_box *s, void *argument) {
     return 0; /* exit(), with all its handlers */
 }
 
-/* Its time depends on what may go before it on the device; but a thread that waits for it is not
- * held up for ever by what waits for him in turn. */
+/*
+ * Its time depends on what may go before it on the device; but a thread that waits for it is not
+ * held up for ever by work that in turn waits for that thread.
+ */
 START_TEST(a_callback_that_does_not_return_holds_up_no_other_stream) {
     struct gate gate = GATE_INIT;
     CUstream a, b;

@@ -55,7 +55,7 @@ static void expect_same(const struct way *way, const struct ptx_stats *a,
         (unsigned long long)b->shared_write_bytes);
 }
 
-START_TEST(ways_by_numbers_are_told_exactly) {
+START_TEST(costs_that_follow_from_numbers_are_exact) {
     for (size_t build = 0; build < ELEMENTSOF(ways); build++) {
         struct ptx_fixture fixture;
         uint64_t out;
@@ -135,7 +135,7 @@ START_TEST(what_is_too_long_to_follow_is_estimated) {
 }
 END_TEST
 
-/* Data decides, or nothing ends: some blocks are computed as far as may be. */
+/* Control flow depends on data, or a thread never ends: some blocks are computed, up to a limit. */
 START_TEST(ways_by_data_are_sampled) {
     static const char text[] =
         ".version 7.0\n.target sm_75\n.address_size 64\n"
@@ -168,8 +168,10 @@ START_TEST(ways_by_data_are_sampled) {
 }
 END_TEST
 
-/* What samples tell is not enough where they differ: then all blocks are computed, if they are not
- * too many, or as many as can be afforded. */
+/*
+ * If samples differ they are not enough: then all blocks are computed, or as many as are
+ * affordable.
+ */
 START_TEST(samples_that_differ_are_not_all) {
     static const struct way differing[] = {
         { "from_constants", { 200, 1, 1 }, { 64, 1, 1 }, 3 },
@@ -367,7 +369,7 @@ static void run_random(unsigned seed) {
     ptx_fixture_done(&fixture);
 }
 
-START_TEST(random_ways_are_told_exactly) {
+START_TEST(costs_of_random_control_flow_are_exact) {
     const char *rounds = getenv("PTX_ROUNDS");
 #ifdef __SANITIZE_THREAD__
     const unsigned usual = 20; /* it is the numbers that are random here, not the threads */
@@ -380,6 +382,6 @@ START_TEST(random_ways_are_told_exactly) {
 }
 END_TEST
 
-SUITE_TIMEOUT("ptx-outline", 400, ways_by_numbers_are_told_exactly,
+SUITE_TIMEOUT("ptx-outline", 400, costs_that_follow_from_numbers_are_exact,
               what_is_too_long_to_follow_is_estimated, ways_by_data_are_sampled,
-              samples_that_differ_are_not_all, random_ways_are_told_exactly)
+              samples_that_differ_are_not_all, costs_of_random_control_flow_are_exact)

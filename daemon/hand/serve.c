@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/hand/serve.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
+
+#include "daemon/hand/message_check.h"
+
+#define QUESTION_SECONDS 120
+
+int serve_find_socket(void) {
+    int fd = sd_listen_fds(1) == 1 ? SD_LISTEN_FDS_START : HAND_FD;
+
+    if (sd_is_socket(fd, AF_UNIX, SOCK_SEQPACKET, 0) <= 0)
+        return -EINVAL;
+    return fcntl(fd, F_SETFD, FD_CLOEXEC) < 0 ? -errno : fd; /* children have nothing to say */
+}
+
+/* Only the socket is shared between threads, and each message is one send. */
+static int send_message(const struct serve *serve, const void *message, size_t size) {
+    return send(serve->socket, message, size, MSG_NOSIGNAL) == (ssize_t)size ? 0 : -EPIPE;
+}
+
+int serve_send(struct serve *serve, union hand_message *row) {
+    row->head.serial = row->head.kind == HAND_EVENT ? 0 : serve->serial;
+    return send_message(serve, row, hand_size(row->head.kind));
+}
+
+static int greet(struct serve *serve, const struct hand_hello *hello, struct allot_error *err) {
+    if (hello->abi != HAND_ABI)
+        return error_set(err, -EPROTO,
+                         "allotd and its helpers are of different builds: restart allotd");
+    serve->is_greeted = true;
+    return serve->greeted(serve, (enum driver_choice)hello->driver, err);
+}
+
+/* One message; 0 to go on, 1 when allotd is gone. */
+static int serve_one(struct serve *serve) {
+    union hand_message question;
+    struct hand_answer_row row;
+    struct allot_error err = { 0 };
+    ssize_t n;
+    int r;
+
+    n = recv(serve->socket, &question, sizeof(question), MSG_TRUNC);
+    if (n < 0)
+        return errno == EINTR ? 0 : -errno;
+    if (n == 0)
+        return 1;
+    if (!message_check_question(&question, (size_t)n, serve->role) ||
+        serve->is_greeted == (question.head.kind == HAND_HELLO))
+        return -EPROTO;
+    serve->serial = question.head.serial;
+    memset(&row, 0, sizeof(row)); /* padding too, so that none of our memory leaks */
+    alarm(QUESTION_SECONDS);
+    r = question.head.kind == HAND_HELLO ? greet(serve, &question.hello, &err)
+                                         : serve->answer(serve, &question, &row, &err);
+    alarm(0);
+    row.head = (struct hand_head){ .kind = HAND_ANSWER, .serial = serve->serial };
+    row.r = r;
+    if (r < 0)
+        memcpy(row.text, err.text, sizeof(row.text));
+    r = send_message(serve, &row, sizeof(row));
+    return r < 0 || row.r == -EPROTO ? 1 : 0;
+}
+
+int serve_run(struct serve *serve, int socket) {
+    sigset_t none;
+    int r;
+
+    serve->socket = socket;
+    sigemptyset(&none); /* allotd's own mask is of no use here */
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    prctl(PR_SET_DUMPABLE, 0);
+    do
+        r = serve_one(serve);
+    while (r == 0);
+    if (r < 0)
+        fprintf(stderr, SD_ERR "the connection to allotd broke: %s\n", strerror(-r));
+    return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}

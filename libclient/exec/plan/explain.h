@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Explain: the dynamic placer's plan in words: the device of every op and why, the step that is
+ * expected, copies and memory; and what is missing where no plan fits.
+ */
+#include <stdint.h>
+
+struct allot_error;
+struct dynamic_placement;
+struct dynamic_placement_plan;
+
+/* Through the log: a line for each op, and one for the whole. */
+void explain_log(const struct dynamic_placement *dynamic);
+
+/* The last plan as a text of several lines, to be freed. -ENODATA: there is none yet. -ENOMEM. */
+int explain_text(const struct dynamic_placement *dynamic, char **ret);
+
+/* No plan fits `plan`'s task graph: which device lacks how many bytes, and what would do. */
+int explain_lack(const struct dynamic_placement *dynamic, const struct dynamic_placement_plan *plan,
+                 struct allot_error *err);

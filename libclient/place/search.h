@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Search: make a plan better by simulated annealing.
+ *
+ * Owned by one call of the dynamic placer; one thread. Deterministic: the same graph, start, seed
+ * and budget give the same plan, on every machine.
+ */
+#include "libclient/place/timeline.h"
+
+struct search_options {
+    uint64_t seed;
+    uint64_t budget;                /* simulated tasks and transfers */
+    bool (*is_stopped)(void *data); /* NULL: never */
+    void *data;
+    double heat; /* at the beginning: 1 accepts a fair part of the gentlest worsening moves */
+};
+
+/* Search from `plan` and write the best plan found into it: never a worse one. */
+int search_run(const struct task_graph *graph, const struct search_options *options,
+               struct assignment *plan); /* -ENOMEM */
