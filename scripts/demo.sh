@@ -127,7 +127,16 @@ demo_run() {
     demo_until greedy took
     wait "${demo_pid[greedy]}" || demo_fail "greedy ended badly: $(tail -n 3 "$demo_dir/greedy")"
 
-    demo_say "A job linked with liballot trains a network on the third card, in memory that grows with its batches."
+    demo_say "A job linked with liballot spreads two towers over two cards: what it will need, what goes where, and why."
+    printf '$ CUDA_VISIBLE_DEVICES=2,3 spread page.html\n'
+    (cd "$demo_dir" && CUDA_VISIBLE_DEVICES=2,3 exec "$top/build/examples/spread" page.html) >"$demo_dir/spread" 2>&1 ||
+        demo_fail "spread ended badly: $(tail -n 3 "$demo_dir/spread")"
+    demo_until spread "^a step needs"
+    demo_until spread "^MatMul: (MatMul)"
+    demo_until spread "^MatMul_3: (MatMul)"
+    demo_until spread "^plan of"
+
+    demo_say "Another trains a network on the third card, in memory that grows with its batches."
     printf '$ CUDA_VISIBLE_DEVICES=2 train trace.json &\n'
     (cd "$demo_dir" && CUDA_VISIBLE_DEVICES=2 exec "$top/build/examples/train" trace.json) >"$demo_dir/train" 2>&1 &
     demo_pids+=($!)

@@ -240,6 +240,9 @@ int allot_session_plan(struct allot_needs *ret, struct allot_graph *graph,
  * placer.
  */
 int allot_session_explain(struct allot_session *session, char **ret, struct allot_error *err);
+/* The same as a page of HTML that needs nothing else: devices over time with ops, copies and bytes,
+ * and the table. */
+int allot_session_explain_page(struct allot_session *session, char **ret, struct allot_error *err);
 
 /* The devices of a session, in order. */
 struct allot_device {

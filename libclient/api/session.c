@@ -228,7 +228,10 @@ struct allot_session *allot_session_free(struct allot_session *session) {
     return NULL;
 }
 
-int allot_session_explain(struct allot_session *session, char **ret, struct allot_error *err) {
+/* The last plan, by one of the functions of exec/plan/explain.h. */
+static int explain(struct allot_session *session,
+                   int (*write)(const struct dynamic_placement *dynamic, char **ret), char **ret,
+                   struct allot_error *err) {
     struct engine *engine;
     int r;
 
@@ -242,11 +245,19 @@ int allot_session_explain(struct allot_session *session, char **ret, struct allo
         return error_set(err, -EOPNOTSUPP,
                          "only a session with ALLOT_PLACER_DYNAMIC explains its plans");
     stop_lock_take(&engine->plan_lock, NULL);
-    r = explain_text(engine->dynamic, ret);
+    r = write(engine->dynamic, ret);
     stop_lock_give(&engine->plan_lock);
     return r == -ENODATA ? error_set(err, r, "the session has planned nothing yet: run it first")
            : r < 0       ? error_set(err, r, "no host memory for an explanation")
                          : 0;
+}
+
+int allot_session_explain(struct allot_session *session, char **ret, struct allot_error *err) {
+    return explain(session, explain_text, ret, err);
+}
+
+int allot_session_explain_page(struct allot_session *session, char **ret, struct allot_error *err) {
+    return explain(session, explain_page, ret, err);
 }
 
 size_t allot_session_devices(const struct allot_session *session, struct allot_device *ret,

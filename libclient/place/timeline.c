@@ -197,9 +197,10 @@ static size_t change_add(struct level_change *changes, size_t n, uint32_t device
     return n + 2;
 }
 
-/* Peaks by device, from the times of all tasks and transfers. */
-static int measure(const struct timeline_run *t, struct assignment *plan, double makespan) {
+/* Where memory begins and ends to be used, in order, from the times of all tasks and transfers. */
+static int find_changes(const struct timeline_run *t, struct level_change **ret, size_t *ret_n) {
     const struct task_graph *g = t->graph;
+    const struct assignment *plan = t->plan;
     size_t n = 0;
     cleanup(freep) struct level_change *changes =
         malloc((g->n_tasks + t->n_transfers + 1) * 2 * sizeof(*changes));
@@ -224,20 +225,39 @@ static int measure(const struct timeline_run *t, struct assignment *plan, double
         int64_t until = sent[v];
 
         if (g->consumers.first[v] == g->consumers.first[v + 1])
-            until = tick(makespan);
+            until = tick(plan->makespan_usec);
         for (uint32_t k = g->consumers.first[v]; k < g->consumers.first[v + 1]; k++)
             if (plan->device[g->consumers.items[k]] == plan->device[v])
                 until = MAX(until, tick(t->end[g->consumers.items[k]]));
         n = change_add(changes, n, plan->device[v], tick(t->start[v]), until, g->own_bytes[v]);
     }
     qsort(changes, n, sizeof(*changes), by_time);
+    *ret = TAKE(changes);
+    *ret_n = n;
+    return 0;
+}
+
+/* Whether the level after this change lasts. */
+static bool is_level(const struct level_change *changes, size_t n, size_t i) {
+    return i + 1 == n || changes[i + 1].tick != changes[i].tick ||
+           changes[i + 1].device != changes[i].device;
+}
+
+/* Peaks by device. */
+static int measure(const struct timeline_run *t, struct assignment *plan) {
+    const struct task_graph *g = t->graph;
+    cleanup(freep) struct level_change *changes = NULL;
+    size_t n;
+    int r = find_changes(t, &changes, &n);
+
+    if (r < 0)
+        return r;
     memset(plan->peak_bytes, 0, g->n_devices * sizeof(*plan->peak_bytes));
     for (size_t i = 0, level = 0; i < n; i++) {
         if (i == 0 || changes[i].device != changes[i - 1].device)
             level = 0;
         level += (size_t)changes[i].bytes;
-        if (i + 1 == n || changes[i + 1].tick != changes[i].tick ||
-            changes[i + 1].device != changes[i].device)
+        if (is_level(changes, n, i))
             plan->peak_bytes[changes[i].device] =
                 MAX(plan->peak_bytes[changes[i].device], (uint64_t)level);
     }
@@ -246,41 +266,54 @@ static int measure(const struct timeline_run *t, struct assignment *plan, double
     return 0;
 }
 
+/* From the first task to the last that can run. */
+static int play(struct timeline_run *t) {
+    const struct task_graph *g = t->graph;
+    const struct assignment *plan = t->plan;
+    size_t n = (size_t)g->n_tasks + 1;
+    int r;
+
+    t->missing = malloc(n * sizeof(*t->missing));
+    t->start = malloc(n * sizeof(*t->start));
+    t->end = malloc(n * sizeof(*t->end));
+    t->first = malloc((g->n_channels + 1) * sizeof(*t->first));
+    t->last = malloc((g->n_channels + 1) * sizeof(*t->last));
+    t->carried = malloc((g->n_channels + 1) * sizeof(*t->carried));
+    t->heap.events = malloc((g->n_devices + g->n_channels + 1) * sizeof(*t->heap.events));
+    if (!t->missing || !t->start || !t->end || !t->first || !t->last || !t->carried ||
+        !t->heap.events)
+        return -ENOMEM;
+    for (uint32_t v = 0; v < g->n_tasks; v++)
+        t->missing[v] = g->inputs.first[v + 1] - g->inputs.first[v] + g->before.first[v + 1] -
+                        g->before.first[v];
+    for (uint32_t c = 0; c < g->n_channels; c++)
+        t->first[c] = t->last[c] = t->carried[c] = TASK_GRAPH_NONE;
+    for (uint32_t d = 0; d < g->n_devices; d++) {
+        t->running[d] = TASK_GRAPH_NONE;
+        t->at[d] = plan->first[d];
+    }
+    for (;;) {
+        r = advance(t);
+        if (r < 0)
+            return r;
+        if (t->heap.n == 0)
+            break;
+        t->now = t->heap.events[0].time;
+    }
+    return 0;
+}
+
 int timeline_run(const struct task_graph *g, struct assignment *plan, double *ret_start,
                  enum timeline_fault *ret_fault) {
     cleanup(timeline_done) struct timeline_run t = { .graph = g, .plan = plan };
-    size_t n = (size_t)g->n_tasks + 1;
     int r;
 
     *ret_fault = check(g, plan);
     if (*ret_fault != TIMELINE_OK)
         return 0;
-    t.missing = malloc(n * sizeof(*t.missing));
-    t.start = malloc(n * sizeof(*t.start));
-    t.end = malloc(n * sizeof(*t.end));
-    t.first = malloc((g->n_channels + 1) * sizeof(*t.first));
-    t.last = malloc((g->n_channels + 1) * sizeof(*t.last));
-    t.carried = malloc((g->n_channels + 1) * sizeof(*t.carried));
-    t.heap.events = malloc((g->n_devices + g->n_channels + 1) * sizeof(*t.heap.events));
-    if (!t.missing || !t.start || !t.end || !t.first || !t.last || !t.carried || !t.heap.events)
-        return -ENOMEM;
-    for (uint32_t v = 0; v < g->n_tasks; v++)
-        t.missing[v] = g->inputs.first[v + 1] - g->inputs.first[v] + g->before.first[v + 1] -
-                       g->before.first[v];
-    for (uint32_t c = 0; c < g->n_channels; c++)
-        t.first[c] = t.last[c] = t.carried[c] = TASK_GRAPH_NONE;
-    for (uint32_t d = 0; d < g->n_devices; d++) {
-        t.running[d] = TASK_GRAPH_NONE;
-        t.at[d] = plan->first[d];
-    }
-    for (;;) {
-        r = advance(&t);
-        if (r < 0)
-            return r;
-        if (t.heap.n == 0)
-            break;
-        t.now = t.heap.events[0].time;
-    }
+    r = play(&t);
+    if (r < 0)
+        return r;
     for (uint32_t d = 0; d < g->n_devices; d++)
         if (t.at[d] < plan->first[d + 1]) {
             *ret_fault = TIMELINE_DEADLOCK;
@@ -289,7 +322,7 @@ int timeline_run(const struct task_graph *g, struct assignment *plan, double *re
     plan->makespan_usec = 0;
     for (uint32_t v = 0; v < g->n_tasks; v++)
         plan->makespan_usec = fmax(plan->makespan_usec, t.end[v]);
-    r = measure(&t, plan, plan->makespan_usec);
+    r = measure(&t, plan);
     if (r < 0)
         return r;
     for (uint32_t d = 0; d < g->n_devices; d++)
@@ -297,5 +330,69 @@ int timeline_run(const struct task_graph *g, struct assignment *plan, double *re
             *ret_fault = TIMELINE_MEMORY;
     if (ret_start)
         memcpy(ret_start, t.start, g->n_tasks * sizeof(*ret_start));
+    return 0;
+}
+
+/* ---- For people ------------------------------------------------------------------------------ */
+
+void timeline_record_done(struct timeline_record *record) {
+    free(record->start_usec);
+    free(record->transfers);
+    free(record->levels);
+    free(record->first_level);
+}
+
+/* Levels from the changes: one at the beginning of every device, and one wherever it changes. */
+static int record_levels(const struct timeline_run *t, struct timeline_record *ret) {
+    const struct task_graph *g = t->graph;
+    cleanup(freep) struct level_change *changes = NULL;
+    size_t n = 0, n_levels = 0, i = 0;
+    int r = find_changes(t, &changes, &n);
+
+    ret->levels = malloc((n + g->n_devices + 1) * sizeof(*ret->levels));
+    ret->first_level = malloc(((size_t)g->n_devices + 1) * sizeof(*ret->first_level));
+    if (r < 0 || !ret->levels || !ret->first_level)
+        return -ENOMEM;
+    for (uint32_t d = 0; d < g->n_devices; d++) {
+        uint64_t bytes = 0;
+
+        ret->first_level[d] = n_levels;
+        for (uint32_t v = 0; v < g->n_tasks; v++)
+            bytes += t->plan->device[v] == d ? g->resident_bytes[v] : 0;
+        ret->levels[n_levels++] = (struct timeline_level){ 0, bytes };
+        for (; i < n && changes[i].device == d; i++) {
+            bytes += (uint64_t)changes[i].bytes;
+            if (is_level(changes, n, i))
+                ret->levels[n_levels++] =
+                    (struct timeline_level){ (double)changes[i].tick / 1e6, bytes };
+        }
+    }
+    ret->first_level[g->n_devices] = n_levels;
+    return 0;
+}
+
+int timeline_record(const struct task_graph *g, const struct assignment *plan,
+                    struct timeline_record *ret) {
+    cleanup(timeline_done) struct timeline_run t = { .graph = g, .plan = plan };
+    struct timeline_record record = { 0 };
+    int r = play(&t);
+
+    if (r == 0) {
+        record.transfers = malloc((t.n_transfers + 1) * sizeof(*record.transfers));
+        r = record.transfers ? record_levels(&t, &record) : -ENOMEM;
+    }
+    if (r < 0) {
+        timeline_record_done(&record);
+        return r;
+    }
+    for (size_t i = 0; i < t.n_transfers; i++) {
+        const struct transfer *from = &t.transfers[i];
+
+        record.transfers[i] =
+            (struct timeline_transfer){ from->task, from->to, from->start, from->end };
+    }
+    record.n_transfers = t.n_transfers;
+    record.start_usec = TAKE(t.start);
+    *ret = record;
     return 0;
 }

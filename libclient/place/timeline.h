@@ -35,3 +35,30 @@ enum timeline_fault {
  */
 int timeline_run(const struct task_graph *graph, struct assignment *plan, double *ret_start,
                  enum timeline_fault *ret_fault);
+
+/* A copy of a task's output on its way to another device. */
+struct timeline_transfer {
+    uint32_t task, to;
+    double start_usec, end_usec;
+};
+
+/* Bytes on a device from this moment on, residents included. */
+struct timeline_level {
+    double usec;
+    uint64_t bytes;
+};
+
+/* What a step does and when, for people. */
+struct timeline_record {
+    double *start_usec;                  /* by task */
+    struct timeline_transfer *transfers; /* as they were queued */
+    size_t n_transfers;
+    struct timeline_level
+        *levels;         /* those of device 0 in order of time, then those of device 1, … */
+    size_t *first_level; /* by device, n_devices + 1 */
+};
+
+/* Run a plan that timeline_run() found to be without fault, over a cap perhaps. -ENOMEM. */
+int timeline_record(const struct task_graph *graph, const struct assignment *plan,
+                    struct timeline_record *ret);
+void timeline_record_done(struct timeline_record *record);

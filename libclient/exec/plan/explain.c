@@ -18,8 +18,6 @@
  * two. */
 #define ALTERNATIVES_MAX 2e7
 
-enum { WHY_SIZE = 256 };
-
 /* Amounts that differ by less are the same to a lease. */
 #define STEP_BYTES (64u << 10)
 
@@ -47,74 +45,78 @@ static const struct node *partner(const struct dynamic_placement *dynamic, uint3
 
 /* Why there is no choice. */
 static void say_only(const struct dynamic_placement *dynamic, const struct node *node,
-                     char text[static WHY_SIZE]) {
+                     char text[static EXPLAIN_WHY_SIZE]) {
     const struct node *with = partner(dynamic, node->id);
 
     if (dynamic->placement->devices[node->id] != PLACEMENT_NONE)
-        snprintf(text, WHY_SIZE, "its value stays where the first plan put it");
+        snprintf(text, EXPLAIN_WHY_SIZE, "its value stays where the first plan put it");
     else if (*node->device)
-        snprintf(text, WHY_SIZE, "pinned: '%.64s'", node->device);
+        snprintf(text, EXPLAIN_WHY_SIZE, "pinned: '%.64s'", node->device);
     else if (with)
-        snprintf(text, WHY_SIZE, "with %s'%.96s'",
+        snprintf(text, EXPLAIN_WHY_SIZE, "with %s'%.96s'",
                  strcmp(with->op->name, "Variable") == 0 ? "its variable " : "", with->name);
     else if (dynamic->last.choices[node->id].devices &
              (dynamic->last.choices[node->id].devices - 1))
-        snprintf(text, WHY_SIZE, "it is fed from the host");
+        snprintf(text, EXPLAIN_WHY_SIZE, "it is fed from the host");
     else
-        snprintf(text, WHY_SIZE, "no other device has a kernel for it");
+        snprintf(text, EXPLAIN_WHY_SIZE, "no other device has a kernel for it");
 }
 
 static void say_why(const struct dynamic_placement *dynamic, const struct node *node,
-                    const struct why *why, char text[static WHY_SIZE]) {
+                    const struct why *why, char text[static EXPLAIN_WHY_SIZE]) {
     const struct node *with = why->kind == WHY_ONLY ? NULL : partner(dynamic, node->id);
     const char *other = device_name(dynamic, why->other);
     char bytes[UNITS_TEXT_SIZE];
     int n = 0;
 
     if (with)
-        n = snprintf(text, WHY_SIZE, "with %s'%.64s': ",
+        n = snprintf(text, EXPLAIN_WHY_SIZE, "with %s'%.64s': ",
                      strcmp(with->op->name, "Variable") == 0 ? "its variable " : "", with->name);
     switch (why->kind) {
     case WHY_ONLY:
         say_only(dynamic, node, text);
         break;
     case WHY_SLOWER:
-        n += snprintf(text + n, WHY_SIZE - (size_t)n, "on %s the step would take %.1f us longer",
-                      other, why->longer_usec);
+        n += snprintf(text + n, EXPLAIN_WHY_SIZE - (size_t)n,
+                      "on %s the step would take %.1f us longer", other, why->longer_usec);
         if (why->more_copies)
-            snprintf(text + n, WHY_SIZE - (size_t)n, ", with %d %s %s", abs(why->more_copies),
-                     abs(why->more_copies) == 1 ? "copy" : "copies",
+            snprintf(text + n, EXPLAIN_WHY_SIZE - (size_t)n, ", with %d %s %s",
+                     abs(why->more_copies), abs(why->more_copies) == 1 ? "copy" : "copies",
                      why->more_copies > 0 ? "more" : "fewer");
         break;
     case WHY_EQUAL:
-        snprintf(text + n, WHY_SIZE - (size_t)n, "on %s the step would take as long", other);
+        snprintf(text + n, EXPLAIN_WHY_SIZE - (size_t)n, "on %s the step would take as long",
+                 other);
         break;
     case WHY_FASTER:
-        snprintf(text + n, WHY_SIZE - (size_t)n,
+        snprintf(text + n, EXPLAIN_WHY_SIZE - (size_t)n,
                  "the search ended before it tried %s, where the step might be %.1f us shorter",
                  other, -why->longer_usec);
         break;
     case WHY_MEMORY:
-        snprintf(text + n, WHY_SIZE - (size_t)n, "memory: with it on %s, %s would be missing",
-                 other, units_format_bytes(why->lacking_bytes, bytes));
+        snprintf(text + n, EXPLAIN_WHY_SIZE - (size_t)n,
+                 "memory: with it on %s, %s would be missing", other,
+                 units_format_bytes(why->lacking_bytes, bytes));
         break;
     case WHY_BLOCKED:
-        snprintf(text + n, WHY_SIZE - (size_t)n, "what it needs does not reach %s in time", other);
+        snprintf(text + n, EXPLAIN_WHY_SIZE - (size_t)n, "what it needs does not reach %s in time",
+                 other);
         break;
     }
 }
 
-/* A line about one task, without its end. */
-static int say_task(const struct dynamic_placement *dynamic, uint32_t task, bool tries,
-                    char text[static WHY_SIZE]) {
+int explain_task(const struct dynamic_placement *dynamic, uint32_t task,
+                 char text[static EXPLAIN_WHY_SIZE]) {
     const struct dynamic_placement_plan *plan = &dynamic->last;
+    const double n_tasks = plan->build.graph.n_tasks;
+    const bool tries = n_tasks * n_tasks * (plan->build.graph.n_devices - 1) <= ALTERNATIVES_MAX;
     const struct node *node = graph_node(dynamic->graph, plan->build.node[task]);
     uint64_t allowed = plan->build.graph.allowed[plan->build.graph.unit[task]];
     struct why why = { .kind = WHY_ONLY };
     int r = 0;
 
     if (!tries && allowed & (allowed - 1)) {
-        snprintf(text, WHY_SIZE, "by the plan with the shortest step found");
+        snprintf(text, EXPLAIN_WHY_SIZE, "by the plan with the shortest step found");
         return 0;
     }
     if (tries)
@@ -125,7 +127,7 @@ static int say_task(const struct dynamic_placement *dynamic, uint32_t task, bool
 }
 
 /* Peaks by device, and how the plan was found. */
-static void say_whole(const struct dynamic_placement *dynamic, FILE *to) {
+static void write_whole(const struct dynamic_placement *dynamic, FILE *to) {
     const struct dynamic_placement_plan *plan = &dynamic->last;
     const struct task_graph *graph = &plan->build.graph;
     const struct assignment *made = &plan->result.plan;
@@ -144,17 +146,29 @@ static void say_whole(const struct dynamic_placement *dynamic, FILE *to) {
     }
 }
 
+int explain_whole(const struct dynamic_placement *dynamic, char **ret) {
+    char *whole = NULL;
+    size_t size;
+    FILE *text = open_memstream(&whole, &size);
+
+    if (!text)
+        return -ENOMEM;
+    write_whole(dynamic, text);
+    if (fclose(text) != 0) {
+        free(whole);
+        return -ENOMEM;
+    }
+    *ret = whole;
+    return 0;
+}
+
 /* Calls `line` for every op in the order in which they start, and for the whole. */
 static int say_all(const struct dynamic_placement *dynamic,
                    void (*line)(void *data, const char *text), void *data) {
     const struct dynamic_placement_plan *plan = &dynamic->last;
     const struct task_graph *graph = &plan->build.graph;
     cleanup(freep) uint32_t *by_rank = malloc(((size_t)graph->n_tasks + 1) * sizeof(*by_rank));
-    bool tries =
-        (double)graph->n_tasks * graph->n_tasks * (graph->n_devices - 1) <= ALTERNATIVES_MAX;
     cleanup(freep) char *whole = NULL;
-    size_t size;
-    FILE *text;
     int r = by_rank ? 0 : -ENOMEM;
 
     for (uint32_t t = 0; r == 0 && t < graph->n_tasks; t++)
@@ -162,24 +176,21 @@ static int say_all(const struct dynamic_placement *dynamic,
     for (uint32_t i = 0; r == 0 && i < graph->n_tasks; i++) {
         uint32_t task = by_rank[i];
         const struct node *node = graph_node(dynamic->graph, plan->build.node[task]);
-        char why[WHY_SIZE] = "", all[1024];
+        char why[EXPLAIN_WHY_SIZE] = "", all[1024];
 
         if (plan->build.is_fetch[task])
             continue;
-        r = say_task(dynamic, task, tries, why);
+        r = explain_task(dynamic, task, why);
         snprintf(all, sizeof(all), "%.256s: (%s): %s (%s)", node->name, node->op->name,
                  dynamic->machine.devices[plan->result.plan.device[task]].name, why);
         if (r == 0)
             line(data, all);
     }
-    text = r == 0 ? open_memstream(&whole, &size) : NULL;
-    if (!text)
-        return -ENOMEM;
-    say_whole(dynamic, text);
-    if (fclose(text) != 0)
-        return -ENOMEM;
-    line(data, whole);
-    return 0;
+    if (r == 0)
+        r = explain_whole(dynamic, &whole);
+    if (r == 0)
+        line(data, whole);
+    return r;
 }
 
 static void to_log(void *data, const char *text) {

@@ -15,6 +15,15 @@ void explain_log(const struct dynamic_placement *dynamic);
 
 /* The last plan as a text of several lines, to be freed. -ENODATA: there is none yet. -ENOMEM. */
 int explain_text(const struct dynamic_placement *dynamic, char **ret);
+/* The same as a page of HTML, with a picture. */
+int explain_page(const struct dynamic_placement *dynamic, char **ret);
+
+/* The parts of both: why a task of the last plan runs where it does; the whole in a sentence, to be
+ * freed. -ENOMEM. */
+#define EXPLAIN_WHY_SIZE 256
+int explain_task(const struct dynamic_placement *dynamic, uint32_t task,
+                 char ret[static EXPLAIN_WHY_SIZE]);
+int explain_whole(const struct dynamic_placement *dynamic, char **ret);
 
 /* No plan fits `plan`'s task graph: which device lacks how many bytes, and what would do. */
 int explain_lack(const struct dynamic_placement *dynamic, const struct dynamic_placement_plan *plan,

@@ -299,6 +299,69 @@ START_TEST(the_explanation_names_devices_and_reasons) {
 }
 END_TEST
 
+/* Every element that begins also ends, in order; `meta` and what ends itself do not nest. */
+static void check_nesting(const char *page) {
+    char open[32][16];
+    unsigned n = 0;
+
+    for (const char *at = strchr(page, '<'); at; at = strchr(at + 1, '<')) {
+        const char *end = strchr(at, '>');
+        size_t length = strcspn(at + 1, " />");
+        char name[16] = "";
+
+        ck_assert_ptr_nonnull(end);
+        if (at[1] == '!' || end[-1] == '/' || strncmp(at, "<meta", 5) == 0)
+            continue;
+        if (at[1] == '/') {
+            ck_assert_uint_gt(n, 0);
+            n--;
+            ck_assert_msg(strncmp(at + 2, open[n], strlen(open[n])) == 0, "%.40s ends %s", at,
+                          open[n]);
+            continue;
+        }
+        ck_assert_uint_lt(length, sizeof(name));
+        memcpy(name, at + 1, length);
+        ck_assert_uint_lt(n, 32);
+        memcpy(open[n++], name, sizeof(name));
+    }
+    ck_assert_uint_eq(n, 0);
+}
+
+static unsigned count(const char *text, const char *what) {
+    unsigned n = 0;
+
+    for (const char *at = strstr(text, what); at; at = strstr(at + 1, what))
+        n++;
+    return n;
+}
+
+START_TEST(the_page_shows_every_op_and_needs_nothing_else) {
+    struct allot_output end;
+    struct world world;
+    char *page = NULL;
+    unsigned n_ops = 0;
+
+    open_world(&world, &four);
+    allot_name_next(world.graph, "a>b"); /* as far as names may go */
+    end = allot_add(branches(&world), random_matrix(&world, 2, 2));
+    open_session(&world);
+    ck_assert_int_eq(allot_session_explain_page(world.session, &page, &world.err), -ENODATA);
+    run(&world, end);
+    ck_assert_int_eq(allot_session_explain_page(world.session, &page, &world.err), 0);
+    check_nesting(page);
+    for (uint32_t t = 0; t < last_plan(&world)->build.graph.n_tasks; t++)
+        n_ops += !last_plan(&world)->build.is_fetch[t];
+    ck_assert_uint_eq(count(page, "<tr><td>"), n_ops);
+    ck_assert_uint_eq(count(page, "<path class=\"memory\""), 5);
+    ck_assert_uint_ge(count(page, "<rect class=\"c"), BRANCHES * DEEP);
+    ck_assert_uint_eq(count(page, "a&gt;b"), 2); /* its bar and its row */
+    ck_assert_uint_eq(count(page, "://"), 1);    /* the name of SVG */
+    ck_assert_msg(strstr(page, "us is expected, with") != NULL, "%s", page);
+    free(page);
+    close_world(&world);
+}
+END_TEST
+
 START_TEST(the_simple_placer_explains_nothing) {
     struct world world;
     char *text;
@@ -307,6 +370,7 @@ START_TEST(the_simple_placer_explains_nothing) {
     world.options.placer = ALLOT_PLACER_SIMPLE;
     open_session(&world);
     ck_assert_int_eq(allot_session_explain(world.session, &text, &world.err), -EOPNOTSUPP);
+    ck_assert_int_eq(allot_session_explain_page(world.session, &text, &world.err), -EOPNOTSUPP);
     close_world(&world);
 }
 END_TEST
@@ -409,6 +473,7 @@ SUITE_TIMEOUT("dynamic-gpu", 240, branches_spread_over_the_gpus, pins_and_coloca
               the_same_graph_is_always_planned_the_same_way,
               hints_of_cost_preference_and_company_count, hints_that_are_none_are_refused,
               a_stop_callback_ends_the_search_and_the_text_says_so,
-              the_explanation_names_devices_and_reasons, the_simple_placer_explains_nothing,
+              the_explanation_names_devices_and_reasons,
+              the_page_shows_every_op_and_needs_nothing_else, the_simple_placer_explains_nothing,
               what_does_not_fit_is_refused_with_the_missing_bytes,
               training_gives_the_losses_of_the_simple_placer)

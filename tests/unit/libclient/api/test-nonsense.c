@@ -112,6 +112,8 @@ static char logged[512];
     X(allot_session_plan(&needs, g, NULL, NULL, NULL, 0, &nothing, 1, NULL, 0, e))                 \
     X(allot_session_explain(NULL, NULL, e))                                                        \
     X(allot_session_explain(session, NULL, e))                                                     \
+    X(allot_session_explain_page(NULL, NULL, e))                                                   \
+    X(allot_session_explain_page(session, NULL, e))                                                \
     X(allot_session_run(session, NULL, NULL, 0, OUTPUT(x, 5), 1, NULL, 0, tensors, e))             \
     X(allot_session_run(session, NULL, NULL, 0, OUTPUT(x, -1), 1, NULL, 0, tensors, e))            \
     X(allot_session_run(session, OUTPUT(x, 5), &tensor, 1, &x, 1, NULL, 0, tensors, e))            \

@@ -48,6 +48,60 @@ START_TEST(a_timeline_agrees_with_a_second_opinion) {
 }
 END_TEST
 
+/* What people are shown of a step is what it costs. */
+static void check_record(const struct task_graph *graph, const struct assignment *plan,
+                         const double *start) {
+    struct timeline_record record;
+
+    ck_assert_int_eq(timeline_record(graph, plan, &record), 0);
+    ck_assert_int_eq(memcmp(record.start_usec, start, graph->n_tasks * sizeof(*start)), 0);
+    ck_assert_uint_eq(record.n_transfers, assignment_copies(graph, plan));
+    for (size_t i = 0; i < record.n_transfers; i++) {
+        const struct timeline_transfer *transfer = &record.transfers[i];
+        uint32_t from = plan->device[transfer->task];
+
+        ck_assert_double_ge(transfer->start_usec,
+                            start[transfer->task] + task_graph_cost(graph, transfer->task, from));
+        ck_assert_double_eq_tol(transfer->end_usec - transfer->start_usec,
+                                task_graph_transfer(graph, transfer->task, from, transfer->to),
+                                1e-9 * (1 + transfer->end_usec));
+    }
+    ck_assert_uint_eq(record.first_level[0], 0);
+    for (uint32_t d = 0; d < graph->n_devices; d++) {
+        uint64_t peak = 0;
+
+        ck_assert_uint_lt(record.first_level[d], record.first_level[d + 1]);
+        for (size_t i = record.first_level[d]; i < record.first_level[d + 1]; i++) {
+            ck_assert(i == record.first_level[d] ||
+                      record.levels[i].usec >= record.levels[i - 1].usec);
+            peak = MAX(peak, record.levels[i].bytes);
+        }
+        ck_assert_uint_eq(peak, plan->peak_bytes[d]);
+    }
+    timeline_record_done(&record);
+}
+
+START_TEST(a_record_agrees_with_the_timeline) {
+    uint64_t random = 11;
+
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        struct task_fixture_shape shape = shape_of(&random, 40);
+        struct task_graph graph;
+        struct assignment plan;
+        enum timeline_fault fault;
+        double start[64];
+
+        task_fixture_random(&graph, &random, &shape);
+        ck_assert_int_eq(assignment_init(&plan, &graph), 0);
+        task_fixture_assign(&graph, &random, &plan);
+        ck_assert_int_eq(timeline_run(&graph, &plan, start, &fault), 0);
+        check_record(&graph, &plan, start);
+        assignment_done(&plan);
+        task_graph_done(&graph);
+    }
+}
+END_TEST
+
 /* Two tasks on two devices: 0 makes 100 bytes in 5 µs, 1 reads them. */
 static void make_pair(struct task_graph *graph) {
     static const uint32_t first[] = { 0, 0, 1 }, items[] = { 0 }, none[] = { 0, 0, 0 };
@@ -254,6 +308,7 @@ START_TEST(a_trial_from_a_snapshot_equals_a_whole_run) {
 END_TEST
 
 SUITE_TIMEOUT("task-timeline", 60, a_timeline_agrees_with_a_second_opinion,
+              a_record_agrees_with_the_timeline,
               a_transfer_takes_latency_and_bytes_and_both_ends_hold_the_tensor,
               orders_that_wait_for_each_other_and_missing_links_are_faults,
               a_dispatched_order_has_the_timeline_that_was_simulated,
