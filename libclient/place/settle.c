@@ -119,8 +119,25 @@ static void list_group(const struct place_state *state, uint32_t root, struct pl
     }
 }
 
-static enum placer_code cannot_place(struct place_state *state, uint32_t i) {
+/* The node that an error about the group of `i` names: one that had a device before is not to
+ * blame.
+ */
+static uint32_t find_culprit(struct place_state *state, uint32_t i) {
     const struct placer_problem *problem = state->problem;
+    uint32_t root = group_set_root(&state->groups, i);
+
+    if (!place_given(problem->nodes[i].assigned))
+        return i;
+    for (uint32_t other = 0; other < problem->n_nodes; other++)
+        if (!place_given(problem->nodes[other].assigned) &&
+            group_set_root(&state->groups, other) == root)
+            return other;
+    return i;
+}
+
+static enum placer_code cannot_place(struct place_state *state, uint32_t at) {
+    const struct placer_problem *problem = state->problem;
+    const uint32_t i = find_culprit(state, at);
     const struct placer_node *node = &problem->nodes[i];
     const struct group *group = group_set_of(&state->groups, i);
     struct spec wanted = group_wanted(group), own = { 0 };
