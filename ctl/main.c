@@ -5,6 +5,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/suggest.h"
+
+static int complain_verb(const char *name) {
+    struct suggest suggest = suggest_begin(name);
+
+    for (size_t i = 0; i < n_verbs; i++)
+        suggest_try(&suggest, verbs[i]->name);
+    if (suggest.word)
+        return gpuctl_complain_usage(NULL, "there is no verb \"%s\": did you mean \"%s\"?", name,
+                                     suggest.word);
+    return gpuctl_complain_usage(NULL, "there is no verb \"%s\"", name);
+}
+
 static int run_verb(struct gpuctl *ctl, int argc, char **argv) {
     static char status[] = "status", *status_argv[] = { status, NULL };
     const struct verb *verb;
@@ -16,7 +29,7 @@ static int run_verb(struct gpuctl *ctl, int argc, char **argv) {
     if (!strcmp(argv[0], "help")) {
         verb = argc > 1 ? verb_find(argv[1]) : NULL;
         if (argc > 1 && !verb)
-            return gpuctl_complain_usage(NULL, "there is no verb \"%s\"", argv[1]);
+            return complain_verb(argv[1]);
         gpuctl_print_help(verb);
         return EXIT_OK;
     }
@@ -25,7 +38,7 @@ static int run_verb(struct gpuctl *ctl, int argc, char **argv) {
         return complete_words(ctl, argc - 1, argv + 1);
     verb = verb_find(argv[0]);
     if (!verb)
-        return gpuctl_complain_usage(NULL, "there is no verb \"%s\"", argv[0]);
+        return complain_verb(argv[0]);
     return verb->run(ctl, argc, argv);
 }
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/suggest.h"
 #include "ctl/gpuctl.h"
 #include "ctl/view/text.h"
 
@@ -117,7 +118,7 @@ void gpuctl_print_help(const struct verb *verb) {
 #define OPTIONS_MAX 48
 
 static struct option longs[OPTIONS_MAX + 1];
-static char shorts[2 * OPTIONS_MAX + 3];
+static char shorts[3 * OPTIONS_MAX + 3];
 
 static void prepare(const struct verb *verb) {
     const size_t n_own = verb ? verb->n_options : 0, n = n_own + n_common_options;
@@ -141,7 +142,9 @@ static void prepare(const struct verb *verb) {
         };
         if (def->letter) {
             shorts[at++] = def->letter;
-            if (def->value && !value_is_optional(def))
+            if (def->value)
+                shorts[at++] = ':';
+            if (def->value && value_is_optional(def))
                 shorts[at++] = ':';
         }
     }
@@ -208,6 +211,24 @@ static int common(struct option_parser *options, int id) {
     }
 }
 
+/* A long option that getopt does not know, or of which `word` begins several. */
+static int complain_unknown(const struct verb *verb, const char *word) {
+    cleanup(freep) char *name = strndup(word + 2, strcspn(word + 2, "="));
+    struct suggest suggest = suggest_begin(name ? name : "");
+    size_t n_begun = 0;
+
+    for (size_t i = 0; name && longs[i].name; i++) {
+        n_begun += strncmp(longs[i].name, name, strlen(name)) == 0;
+        suggest_try(&suggest, longs[i].name);
+    }
+    if (n_begun > 1)
+        return gpuctl_complain_usage(verb, "--%s is the beginning of several options", name);
+    if (suggest.word)
+        return gpuctl_complain_usage(verb, "there is no option --%s: did you mean --%s?", name,
+                                     suggest.word);
+    return gpuctl_complain_usage(verb, "there is no option %s", word);
+}
+
 int option_parser_next(struct option_parser *options) {
     const struct option_def *def;
     int c, r;
@@ -238,8 +259,7 @@ int option_parser_next(struct option_parser *options) {
             if (optopt && optopt < 256)
                 return end(options,
                            gpuctl_complain_usage(options->verb, "there is no option -%c", optopt));
-            return end(options, gpuctl_complain_usage(options->verb,
-                                                      "option %s is unknown or ambiguous", word));
+            return end(options, complain_unknown(options->verb, word));
         }
         def = find(options, c);
         if (def->id >= COMMON_HELP) {
@@ -248,7 +268,8 @@ int option_parser_next(struct option_parser *options) {
                 return r;
             continue;
         }
-        options->value = optarg;
+        /* -w=1 is as good as -w1. */
+        options->value = optarg && c == def->letter && *optarg == '=' ? optarg + 1 : optarg;
         return def->id;
     }
     options->first = optind;

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/suggest.h"
 #include "daemon/config/value.h"
 
 #define IN(kind) (1u << BLOCK_##kind)
@@ -178,27 +179,6 @@ struct block *block_free(struct block *block) {
 
 /* ---- Names ---- */
 
-/* How many letters must be changed, added or removed; compares at most 100 of each. */
-static unsigned distance(const char *a, const char *b) {
-    unsigned row[104], n = (unsigned)strnlen(b, 100);
-
-    for (unsigned j = 0; j <= n; j++)
-        row[j] = j;
-    for (unsigned i = 1; i <= 100 && a[i - 1]; i++) {
-        unsigned corner = row[0];
-
-        row[0] = i;
-        for (unsigned j = 1; j <= n; j++) {
-            unsigned change = corner + (a[i - 1] != b[j - 1]);
-            unsigned other = MIN(row[j], row[j - 1]) + 1;
-
-            corner = row[j];
-            row[j] = MIN(change, other);
-        }
-    }
-    return row[n];
-}
-
 static size_t key_find(unsigned sections, const char *name) {
     for (size_t i = 0; i < ELEMENTSOF(keys); i++)
         if ((keys[i].sections & sections) && strcmp(keys[i].name, name) == 0)
@@ -208,9 +188,9 @@ static size_t key_find(unsigned sections, const char *name) {
 
 static void find_unknown(const struct block *block, const char *name, struct config_place place,
                          struct config_findings *findings) {
-    size_t elsewhere = key_find(~0u, name), nearest = SIZE_MAX;
+    size_t elsewhere = key_find(~0u, name);
     char quoted[BLOCK_QUOTE_SIZE], label[BLOCK_LABEL_SIZE];
-    unsigned best = 4;
+    struct suggest suggest = suggest_begin(name);
 
     block_quote(name, quoted);
     block_label(block, label);
@@ -229,13 +209,11 @@ static void find_unknown(const struct block *block, const char *name, struct con
         return;
     }
     for (size_t i = 0; i < ELEMENTSOF(keys); i++)
-        if ((keys[i].sections & 1u << block->kind) && distance(name, keys[i].name) < best) {
-            best = distance(name, keys[i].name);
-            nearest = i;
-        }
-    if (nearest != SIZE_MAX)
+        if (keys[i].sections & 1u << block->kind)
+            suggest_try(&suggest, keys[i].name);
+    if (suggest.word)
         config_find(findings, place, true, "%s has no key %s: did you mean %s?", label, quoted,
-                    keys[nearest].name);
+                    suggest.word);
     else
         config_find(findings, place, true, "%s has no key %s", label, quoted);
 }

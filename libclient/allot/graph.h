@@ -167,6 +167,10 @@ void allot_hint_pop(struct allot_graph *graph);
 /* ---- Any op by name ----------------------------------------------------------------------------
  */
 
+/* The names of all ops, those of allot_op_register() last. Returns how many there are; writes at
+ * most `n` to `ret`. They live as long as the process. */
+size_t allot_ops(const char **ret, size_t n);
+
 /*
  * Builds any op of ops.md (allot(3)) or of allot_op_register(). Add its inputs in order (lists with
  * allot_op_inputs), then call allot_op_finish(), which frees the builder in any case and reports

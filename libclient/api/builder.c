@@ -11,6 +11,7 @@
 #include "libclient/api/handle.h"
 #include "libclient/graph/build.h"
 #include "libclient/graph/scope.h"
+#include "libclient/ops/ops.h"
 
 struct allot_op {
     struct allot_graph *graph; /* borrowed */
@@ -22,6 +23,18 @@ struct allot_op {
     struct scope_ids controls, colocate;
     struct allot_error failure; /* the first; code 0: none */
 };
+
+size_t allot_ops(const char **ret, size_t n) {
+    const struct opdef *op;
+    size_t i;
+
+    if (ops_register_all(NULL) < 0)
+        return 0;
+    for (i = 0; (op = opdef_at(i)); i++)
+        if (ret && i < n)
+            ret[i] = op->name;
+    return i;
+}
 
 void allot_op_cancel(struct allot_op *op) {
     if (!op)

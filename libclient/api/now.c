@@ -430,7 +430,7 @@ static int run(const struct now_call *call, struct allot_tensor **ret, struct al
     if ((call->n_inputs && !call->inputs) || (call->n_ret && !ret))
         return error_null(err, call->n_ret && !ret ? "place for outputs" : "array of inputs");
     if (!op)
-        return error_set(err, -ENOENT, "there is no op %s", call->op);
+        return opdef_missing(call->op, err);
     for (size_t i = 0; i < call->n_inputs; i++)
         if (!call->inputs[i])
             return error_set(err, -EINVAL, "input %zu of op %s is not a tensor", i, call->op);

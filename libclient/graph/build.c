@@ -382,7 +382,7 @@ static int draft_make(struct draft *draft, uint32_t *ret) {
 
     draft->op = opdef_find(request->op);
     if (!draft->op)
-        return error_set(draft->err, -ENOENT, "there is no op '%.64s'", request->op);
+        return opdef_missing(request->op, draft->err);
     r = take_attrs(draft);
     if (r == 0)
         r = take_lengths(draft);

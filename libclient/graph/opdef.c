@@ -14,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/map.h"
+#include "base/suggest.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct map registry;  /* name → struct opdef; under `lock` */
@@ -86,6 +87,18 @@ const struct opdef *opdef_find(const char *name) {
     op = map_find_text(&registry, name);
     pthread_mutex_unlock(&lock);
     return op;
+}
+
+int opdef_missing(const char *name, struct allot_error *err) {
+    struct suggest suggest = suggest_begin(name);
+    const struct opdef *op;
+
+    for (size_t i = 0; (op = opdef_at(i)); i++)
+        suggest_try(&suggest, op->name);
+    if (suggest.word)
+        return error_set(err, -ENOENT, "there is no op '%.64s': did you mean '%s'?", name,
+                         suggest.word);
+    return error_set(err, -ENOENT, "there is no op '%.64s': allot_ops() lists them", name);
 }
 
 const struct opdef *opdef_at(size_t i) {

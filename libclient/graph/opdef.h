@@ -105,7 +105,10 @@ int opdef_register_table(const struct opdef_row *rows, size_t n, struct allot_er
 /* NULL: none. Lives for ever. */
 const struct opdef *opdef_find(const char *name);
 int opdef_attr_index(const struct opdef *op, const char *name); /* -1 */
-/* Op `i` in order of registration; NULL: there are no more. For tests of all ops. */
+/* The error of a name that opdef_find() does not know: -ENOENT, with the op that is probably meant.
+ */
+int opdef_missing(const char *name, struct allot_error *err);
+/* Op `i` in order of registration; NULL: there are no more. */
 const struct opdef *opdef_at(size_t i);
 /* "{f32, f64}", "type" for all of them. Returns `text`. */
 #define OPDEF_DTYPES_SIZE 96

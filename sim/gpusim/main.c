@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/gpuid.h"
 #include "base/safe_text.h"
+#include "base/suggest.h"
 #include "sim/box/proc.h"
 
 static const struct gpusim_verb *const verbs[] = {
@@ -143,6 +144,8 @@ static void usage(FILE *out) {
 }
 
 int main(int argc, char **argv) {
+    struct suggest suggest;
+
     if (argc < 2) {
         usage(stderr);
         return EXIT_USAGE;
@@ -155,9 +158,16 @@ int main(int argc, char **argv) {
         printf("gpusim %s\n", ALLOT_VERSION);
         return EXIT_SUCCESS;
     }
+    suggest = suggest_begin(argv[1]);
     for (size_t i = 0; i < ELEMENTSOF(verbs); i++)
         if (!strcmp(argv[1], verbs[i]->name))
             return verbs[i]->run(argc - 1, argv + 1);
-    fprintf(stderr, "gpusim: there is no verb \"%s\"; \"gpusim --help\" lists them\n", argv[1]);
+        else
+            suggest_try(&suggest, verbs[i]->name);
+    fprintf(stderr, "gpusim: there is no verb \"%s\"", argv[1]);
+    if (suggest.word)
+        fprintf(stderr, ": did you mean \"%s\"?\n", suggest.word);
+    else
+        fprintf(stderr, "; \"gpusim --help\" lists them\n");
     return EXIT_USAGE;
 }

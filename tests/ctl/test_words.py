@@ -61,6 +61,17 @@ class Words(unittest.TestCase):
             self.assertIn("--help", said, words)
             self.assertNotIn("getopt", said)
 
+    def test_mistakes_near_a_word_suggest_it(self):
+        for words, meant in ((["stauts"], '"status"'), (["help", "realease"], '"release"'), (["Run", "true"], '"run"'),
+                             (["status", "--usr", "root"], "--user"), (["run", "--fractoin=0.4", "--", "true"], "--fraction")):
+            self.assertIn(f"did you mean {meant}?", run(ENV, *words, status=2).stderr, words)
+        self.assertNotIn("did you mean", run(ENV, "frobnicate", status=2).stderr)
+        self.assertIn("--c is the beginning of several options", run(ENV, "status", "--c", status=2).stderr)
+
+    def test_a_short_option_takes_its_value_with_or_without_a_sign(self):
+        for word in ("-w=x", "-wx", "--watch=x"):
+            self.assertIn("--watch=x: expected a time", run(ENV, "status", word, status=2).stderr)
+
     def test_help_and_version_need_nothing(self):
         self.assertIn("usage", run(ENV, "--help").stdout)
         self.assertRegex(run(ENV, "--version").stdout, r"^gpuctl \d")

@@ -25,7 +25,6 @@ EXCUSED = {
     "executor_free": "a process has one executor, until its end; a test has several",
     **dict.fromkeys(["hand_n_readers_replaced", "hand_n_replaced", "hand_stale_since"], "what a test waits for"),
     "ptx_isa_name": "which build of the interpreter a benchmark measures",
-    "opdef_at": "all ops one by one, for tests that try each",
 }
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 TEXT = re.compile(r'"(?:\\.|[^"\\\n])*"')

@@ -378,6 +378,29 @@ static struct allot_output regression(struct allot_graph *graph, struct allot_ou
     return allot_mean(allot_square(allot_sub(allot_bias_add(allot_matmul(x, w), b), y)));
 }
 
+START_TEST(ops_are_listed_and_a_near_miss_is_suggested) {
+    cleanup(unref_graph) struct allot_graph *graph = graph_new();
+    size_t n = allot_ops(NULL, 0), n_matmul = 0;
+    const char *names[2048] = { "" };
+    struct allot_error err = { 0 };
+    struct allot_node *node;
+
+    ck_assert_uint_gt(n, 100);
+    ck_assert_uint_lt(n, sizeof(names) / sizeof(names[0]));
+    ck_assert_uint_eq(allot_ops(names, 1), n);
+    ck_assert_ptr_null(names[1]);
+    ck_assert_uint_eq(allot_ops(names, n), n);
+    for (size_t i = 0; i < n; i++)
+        n_matmul += strcmp(names[i], "MatMul") == 0;
+    ck_assert_uint_eq(n_matmul, 1);
+    ck_assert_int_eq(allot_op_finish(allot_op_begin(graph, "matmul", NULL), &node, &err), -ENOENT);
+    ck_assert_str_eq(err.text, "there is no op 'matmul': did you mean 'MatMul'?");
+    ck_assert_int_eq(allot_op_finish(allot_op_begin(graph, "Frobnicate", NULL), &node, &err),
+                     -ENOENT);
+    ck_assert_str_eq(err.text, "there is no op 'Frobnicate': allot_ops() lists them");
+}
+END_TEST
+
 START_TEST(optimizers_are_pieces_of_graph_with_variables_of_their_own) {
     static const struct {
         const char *name, *op, *slots[4];
@@ -524,6 +547,7 @@ SUITE("graph-api", the_matmul_of_the_guide_is_built,
       a_name_is_for_one_helper_whatever_becomes_of_it, every_helper_makes_its_node,
       variables_are_initialised_assigned_and_read_in_order,
       a_variable_has_a_shape_that_is_all_known, scopes_must_be_popped_as_they_were_pushed,
-      the_builder_takes_any_op_by_name, optimizers_are_pieces_of_graph_with_variables_of_their_own,
-      what_cannot_be_trained_is_refused, what_is_not_given_is_said,
-      numbers_that_a_type_cannot_hold_are_errors, errors_name_nodes_and_shapes_as_they_are)
+      the_builder_takes_any_op_by_name, ops_are_listed_and_a_near_miss_is_suggested,
+      optimizers_are_pieces_of_graph_with_variables_of_their_own, what_cannot_be_trained_is_refused,
+      what_is_not_given_is_said, numbers_that_a_type_cannot_hold_are_errors,
+      errors_name_nodes_and_shapes_as_they_are)
