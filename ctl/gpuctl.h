@@ -75,6 +75,7 @@ struct verb {
     const struct option_def *options;
     size_t n_options;
     enum word_kind word; /* kind of its operands */
+    bool takes_hosts;    /* -H may name several, and the verb asks them itself */
     bool stops;          /* options end at the first operand, which begins a command */
     const char *notes;   /* what --help says after the options */
     int (*run)(struct gpuctl *ctl, int argc,
@@ -148,10 +149,6 @@ int gpuctl_complain(int status, const char *format, ...) __attribute__((format(p
 bool option_driver_is_known(const char *text);
 
 void gpuctl_print_help(const struct verb *verb); /* NULL: for gpuctl itself */
-
-/* Replace this process by gpuctl on ctl->host, with argv without -H. `first` as in struct
- * option_parser. */
-int remote_exec(const struct gpuctl *ctl, int argc, char **argv, int first);
 
 /* Print candidates for the last of `words` (what follows "gpuctl" on the command line), one per
  * line. */

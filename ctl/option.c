@@ -12,12 +12,14 @@
 #include "base/cleanup.h"
 #include "base/suggest.h"
 #include "ctl/gpuctl.h"
+#include "ctl/source/remote.h"
 #include "ctl/view/text.h"
 
 enum { COMMON_HELP = 1000, COMMON_HOST, COMMON_SOCKET, COMMON_COLOR, COMMON_ASCII, COMMON_DRIVER };
 
 const struct option_def common_options[] = {
-    { COMMON_HOST, 'H', "host", "HOST", "run on another host, over ssh: [USER@]HOST[:PORT]" },
+    { COMMON_HOST, 'H', "host", "HOST",
+      "run on another host, over ssh: [USER@]HOST[:PORT]; status takes a list" },
     { COMMON_SOCKET, 0, "socket", "PATH",
       "where allotd listens (ALLOT_SOCKET, /run/allot/io.allot)", WORD_FILE },
     { COMMON_COLOR, 0, "color", "WHEN", "auto, always or never; NO_COLOR is respected", WORD_CHOICE,
@@ -273,7 +275,13 @@ int option_parser_next(struct option_parser *options) {
         return def->id;
     }
     options->first = optind;
-    if (options->ctl->host && options->verb) {
+    if (options->ctl->host && options->verb && strchr(options->ctl->host, ',')) {
+        if (!options->verb->takes_hosts)
+            return end(options,
+                       gpuctl_complain_usage(options->verb,
+                                             "-H %s: only \"gpuctl status\" asks several hosts",
+                                             options->ctl->host));
+    } else if (options->ctl->host && options->verb) {
         r = remote_exec(options->ctl, options->argc, options->argv, options->first);
         return end(options, r);
     }

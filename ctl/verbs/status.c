@@ -15,6 +15,7 @@
 #include "base/units.h"
 #include "ctl/gpuctl.h"
 #include "ctl/source/box_view.h"
+#include "ctl/source/remote.h"
 #include "ctl/view/view.h"
 
 enum { OPT_JSON = 1, OPT_CSV, OPT_DEVICE, OPT_USER, OPT_WATCH };
@@ -61,12 +62,119 @@ static int show(const struct query *query, const struct box_view *box_view,
     return query->print(&box_view->view, term);
 }
 
+/* CSV of one host, with its name before every line but the header, which is for the first host. */
+static int csv_of_host(const struct query *query, const struct remote_host *host, bool is_first,
+                       FILE *out) {
+    cleanup(freep) char *text = NULL;
+    size_t length = 0;
+    FILE *to = open_memstream(&text, &length);
+    char *rest = NULL;
+    bool is_header = true;
+
+    if (!to)
+        return -ENOMEM;
+    view_csv(&host->snapshot->box, query->csv, to);
+    if (fclose(to) != 0)
+        return -ENOMEM;
+    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        if (!is_header || is_first)
+            fprintf(out, "%s,%s\n", is_header ? "host" : host->name, line);
+        is_header = false;
+    }
+    return 0;
+}
+
+static int json_of_hosts(const struct view *views, size_t n, FILE *out) {
+    int r = 0;
+
+    fputs("{\"schema\": 1, \"hosts\": [", out);
+    for (size_t i = 0; r == 0 && i < n; i++) {
+        fprintf(out, "%s\n{\"name\": \"%s\", \"status\": ", i ? "," : "", views[i].host);
+        if (views[i].box)
+            r = view_json(&views[i], out);
+        else {
+            struct json_writer w = {};
+
+            json_put_string(&w, views[i].trouble);
+            fprintf(out, "null, \"trouble\": %.*s", (int)w.len, w.data ? w.data : "null");
+            r = w.failed ? -ENOMEM : 0;
+            json_writer_done(&w);
+        }
+        fputc('}', out);
+    }
+    fputs("\n]}\n", out);
+    return r;
+}
+
+/* The same for several hosts. -EHOSTDOWN: some did not answer, and `err` names them; the others are
+ * printed. */
+static int query_hosts(const struct query *query, const struct gpuctl *ctl, const struct term *term,
+                       struct allot_error *err) {
+    cleanup(freep) struct remote_host *hosts = calloc(REMOTE_HOSTS_MAX, sizeof(*hosts));
+    const char *words[] = { NULL, NULL, NULL, NULL, NULL };
+    struct view views[REMOTE_HOSTS_MAX];
+    size_t n = 0, n_words = 0, n_silent = 0, length = 0;
+    bool is_first = true;
+    char silent[320] = "";
+    int r;
+
+    if (!hosts)
+        return error_set(err, -ENOMEM, "out of memory");
+    r = remote_hosts_parse(ctl->host, hosts, &n);
+    if (r < 0)
+        return error_set(err, r, "-H %s: expected 1 to %d hosts, [USER@]HOST[:PORT], with commas",
+                         ctl->host, REMOTE_HOSTS_MAX);
+    if (query->filter.devices) {
+        words[n_words++] = "--device";
+        words[n_words++] = query->filter.devices;
+    }
+    if (query->filter.user) {
+        words[n_words++] = "--user";
+        words[n_words++] = query->filter.user;
+    }
+    r = remote_gather(ctl, words, hosts, n);
+    for (size_t i = 0; i < n; i++) {
+        const struct remote_host *host = &hosts[i];
+
+        views[i] = (struct view){ .host = host->name,
+                                  .box = host->snapshot ? &host->snapshot->box : NULL,
+                                  .is_managed = host->is_managed,
+                                  .trouble = host->trouble.code ? host->trouble.text : NULL,
+                                  .now_usec = host->at_usec };
+        if (host->snapshot)
+            continue;
+        n_silent++;
+        if (length < sizeof(silent))
+            length += (size_t)snprintf(silent + length, sizeof(silent) - length, "%s%s",
+                                       length ? ", " : "", host->name);
+    }
+    if (r == 0 && query->as_json)
+        r = json_of_hosts(views, n, term->out);
+    else if (r == 0 && query->as_csv)
+        for (size_t i = 0; r == 0 && i < n; i++) {
+            if (!hosts[i].snapshot)
+                continue;
+            r = csv_of_host(query, &hosts[i], is_first, term->out);
+            is_first = false;
+        }
+    else if (r == 0)
+        r = view_hosts(views, n, term);
+    remote_hosts_done(hosts, n);
+    if (r < 0)
+        return error_set(err, r, "out of memory");
+    return n_silent == 0 ? 0
+                         : error_set(err, -EHOSTDOWN, "%zu of %zu hosts did not answer: %s",
+                                     n_silent, n, silent);
+}
+
 /* Read the box and print it once. `err` has the text of a failure. */
 static int query_once(struct query *query, const struct gpuctl *ctl, struct client *client,
                       const struct term *term, struct allot_error *err) {
     struct box_view box_view;
     int r;
 
+    if (ctl->host)
+        return query_hosts(query, ctl, term, err);
     r = box_view_take(&box_view, ctl, client, err);
     if (r < 0)
         return r;
@@ -237,6 +345,7 @@ static int run_queue(struct gpuctl *ctl, int argc, char **argv) {
 const struct verb verb_status = {
     .name = "status",
     .operands = "",
+    .takes_hosts = true,
     .summary = "devices, leases, processes and the queue, on one page",
     VERB_OPTIONS(status_options),
     .word = WORD_NONE,

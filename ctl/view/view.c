@@ -30,6 +30,17 @@ bool view_lease_is_idle(const struct wire_lease *lease) {
     return held > 0 && lease->idle_usec.has && lease->idle_usec.value >= (int64_t)IDLE_LEAST_USEC;
 }
 
+/* Begin a row; in a table of several hosts, with the host's name. Such tables have a column for it,
+ * with which the array of their columns begins. */
+static void row_begin(struct table *table, const struct view *view) {
+    table_row(table);
+    if (view->host)
+        table_cell(table, STYLE_HEAD, "%s", view->host);
+}
+
+#define TABLE_OF(views, columns)                                                                   \
+    table_new((columns) + !(views)->host, ELEMENTSOF(columns) - !(views)->host)
+
 /* The box in which to look up devices and leases that others refer to. */
 static const struct wire_box *whole(const struct view *view) {
     return view->whole ? view->whole : view->box;
@@ -298,19 +309,13 @@ static int devices_brief(const struct view *view, const struct term *term) {
  * -------------------------------------------------------------------------------------- */
 
 static const struct table_column lease_columns[] = {
-    { "LEASE", TABLE_RIGHT },
-    { "OWNER", TABLE_LEFT, 6 },
-    { "NAME", TABLE_LEFT, 6, 2 },
-    { "MODE", TABLE_LEFT },
-    { "GPU", TABLE_RIGHT },
-    { "LIMIT", TABLE_RIGHT },
-    { "GUARANTEED", TABLE_RIGHT, 0, 6 },
-    { "HELD", TABLE_RIGHT },
-    { "USED", TABLE_RIGHT, 0, 4 },
-    { "HOLDERS", TABLE_RIGHT, 0, 1 },
-    { "AGE", TABLE_RIGHT },
-    { "TIERS", TABLE_LEFT, 0, 5 },
-    { "PRIO", TABLE_RIGHT, 0, 7 },
+    { "HOST", TABLE_LEFT },           { "LEASE", TABLE_RIGHT },
+    { "OWNER", TABLE_LEFT, 6 },       { "NAME", TABLE_LEFT, 6, 2 },
+    { "MODE", TABLE_LEFT },           { "GPU", TABLE_RIGHT },
+    { "LIMIT", TABLE_RIGHT },         { "GUARANTEED", TABLE_RIGHT, 0, 6 },
+    { "HELD", TABLE_RIGHT },          { "USED", TABLE_RIGHT, 0, 4 },
+    { "HOLDERS", TABLE_RIGHT, 0, 1 }, { "AGE", TABLE_RIGHT },
+    { "TIERS", TABLE_LEFT, 0, 5 },    { "PRIO", TABLE_RIGHT, 0, 7 },
     { "STATE", TABLE_LEFT },
 };
 
@@ -351,7 +356,7 @@ static void lease_row(struct table *table, const struct view *view, const struct
     char text[SHOW_SIZE], tiers[SHOW_SIZE] = "none";
     size_t length = 0;
 
-    table_row(table);
+    row_begin(table, view);
     if (share == 0) {
         table_cell(table, STYLE_HEAD, "%" PRIu64, lease->id);
         table_cell(table, STYLE_PLAIN, "%s", lease->user);
@@ -378,9 +383,8 @@ static void lease_row(struct table *table, const struct view *view, const struct
     lease_state_cell(table, lease);
 }
 
-int view_leases(const struct view *view, const struct term *term) {
+static void lease_rows(struct table *table, const struct view *view) {
     const struct wire_box *box = view->box;
-    cleanup(table_freep) struct table *table = table_new(lease_columns, ELEMENTSOF(lease_columns));
 
     for (size_t i = 0; i < box->n_leases; i++) {
         const struct wire_lease *lease = &box->leases[i];
@@ -393,6 +397,12 @@ int view_leases(const struct view *view, const struct term *term) {
             table_note(table, STYLE_WARN, "%s", reason ? reason : lease->reason);
         }
     }
+}
+
+int view_leases(const struct view *view, const struct term *term) {
+    cleanup(table_freep) struct table *table = TABLE_OF(view, lease_columns);
+
+    lease_rows(table, view);
     return table_print(table, term, 0);
 }
 
@@ -452,13 +462,12 @@ int view_processes(const struct view *view, const struct term *term) {
  * --------------------------------------------------------------------------------------- */
 
 static const struct table_column queue_columns[] = {
-    { "PLACE", TABLE_RIGHT }, { "USER", TABLE_LEFT, 6 },        { "NAME", TABLE_LEFT, 6, 1 },
-    { "FOR", TABLE_LEFT },    { "ASKED", TABLE_LEFT, 12 },      { "PRIO", TABLE_RIGHT, 0, 2 },
-    { "WAITS", TABLE_RIGHT }, { "AT MOST", TABLE_RIGHT, 0, 3 },
+    { "HOST", TABLE_LEFT },        { "PLACE", TABLE_RIGHT }, { "USER", TABLE_LEFT, 6 },
+    { "NAME", TABLE_LEFT, 6, 1 },  { "FOR", TABLE_LEFT },    { "ASKED", TABLE_LEFT, 12 },
+    { "PRIO", TABLE_RIGHT, 0, 2 }, { "WAITS", TABLE_RIGHT }, { "AT MOST", TABLE_RIGHT, 0, 3 },
 };
 
-int view_queue(const struct view *view, const struct term *term) {
-    cleanup(table_freep) struct table *table = table_new(queue_columns, ELEMENTSOF(queue_columns));
+static void queue_rows(struct table *table, const struct view *view) {
     char text[SHOW_SIZE];
 
     for (size_t i = 0; i < view->box->n_queue; i++) {
@@ -466,7 +475,7 @@ int view_queue(const struct view *view, const struct term *term) {
         cleanup(freep) char *reason = show_sentence(whole(view), waiter->reason);
         cleanup(freep) char *asked = show_sentence(whole(view), waiter->asked);
 
-        table_row(table);
+        row_begin(table, view);
         table_cell(table, STYLE_HEAD, "%" PRIu64, waiter->place);
         table_cell(table, STYLE_PLAIN, "%s", waiter->user);
         table_cell(table, STYLE_PLAIN, "%s", waiter->name ? waiter->name : "-");
@@ -483,6 +492,12 @@ int view_queue(const struct view *view, const struct term *term) {
                        : "-");
         table_note(table, STYLE_DIM, "%s", reason ? reason : waiter->reason);
     }
+}
+
+int view_queue(const struct view *view, const struct term *term) {
+    cleanup(table_freep) struct table *table = TABLE_OF(view, queue_columns);
+
+    queue_rows(table, view);
     return table_print(table, term, 0);
 }
 
@@ -524,6 +539,114 @@ int view_status(const struct view *view, const struct term *term) {
         fputc('\n', term->out);
         for (size_t i = 0; i < box->n_notices; i++)
             r = r < 0 ? r : notice(whole(view), term, box->notices[i]);
+    }
+    return r;
+}
+
+/* ---- Several hosts
+ * ------------------------------------------------------------------------------- */
+
+/* The cells of wide_columns, of which more can be left out. */
+static const struct table_column host_columns[] = {
+    { "HOST", TABLE_LEFT },
+    { "GPU", TABLE_RIGHT },
+    { "NAME", TABLE_LEFT, 8 },
+    { "BUS ID", TABLE_LEFT, 0, 8 },
+    { "UUID", TABLE_LEFT, 0, 9 },
+    { "TEMP", TABLE_RIGHT, 0, 6 },
+    { "POWER", TABLE_RIGHT, 0, 7 },
+    { "UTIL", TABLE_RIGHT, 0, 2 },
+    { "MEMORY", TABLE_LEFT, 0, 5 },
+    { "USED", TABLE_RIGHT },
+    { "LEASED", TABLE_RIGHT },
+    { "GUARANTEED", TABLE_RIGHT, 0, 4 },
+    { "UNMANAGED", TABLE_RIGHT, 0, 3 },
+    { "FREE", TABLE_RIGHT },
+    { "USABLE", TABLE_RIGHT, 0, 1 },
+    { "HEALTH", TABLE_LEFT },
+};
+
+static void host_rows(struct table *table, const struct view *view, bool utf8) {
+    for (size_t i = 0; view->box && i < view->box->n_devices; i++) {
+        const struct wire_device *device = &view->box->devices[i];
+
+        row_begin(table, view);
+        index_cell(table, device);
+        fact_cells(table, device);
+        memory_cells(table, device, 12, utf8);
+        health_cell(table, device);
+        if (device->reason)
+            table_note(table, device_style(device), "%s", device->reason);
+        else if (i + 1 == view->box->n_devices && !view->is_managed)
+            table_note(table, STYLE_WARN, "nothing is managed: %s",
+                       view->trouble ? view->trouble : "allotd does not answer");
+        else
+            device_notes(table, device);
+    }
+    if (view->box && view->box->n_devices > 0)
+        return;
+    row_begin(table, view);
+    table_note(table, view->box ? STYLE_WARN : STYLE_BAD, "%s",
+               view->box       ? "there is no GPU on this host"
+               : view->trouble ? view->trouble
+                               : "no answer");
+}
+
+/* "3 hosts, 12 GPUs, 310G of 480G free, 5 leases, 2 waiting" */
+static void host_sums(const struct view *views, size_t n, const struct term *term) {
+    size_t n_hosts = 0, n_gpus = 0, n_leases = 0, n_waiting = 0;
+    uint64_t usable = 0, free_bytes = 0;
+    char of[SHOW_SIZE], text[SHOW_SIZE];
+
+    for (size_t i = 0; i < n; i++) {
+        const struct wire_box *box = views[i].box;
+
+        if (!box)
+            continue;
+        n_hosts++;
+        n_leases += box->n_leases;
+        n_waiting += box->n_queue;
+        for (size_t d = 0; d < box->n_devices; d++) {
+            n_gpus += box->devices[d].kind != WIRE_DEVICE_MIG;
+            if (box->devices[d].mig_enabled && box->devices[d].kind != WIRE_DEVICE_MIG)
+                continue; /* its instances count */
+            usable += box->devices[d].usable_bytes;
+            free_bytes += box->devices[d].free_bytes;
+        }
+    }
+    term_put(term, STYLE_HEAD,
+             "%zu of %zu hosts, %zu GPUs, %s of %s free, %zu leases, %zu waiting\n", n_hosts, n,
+             n_gpus, show_bytes(free_bytes, text), show_bytes(usable, of), n_leases, n_waiting);
+}
+
+int view_hosts(const struct view *views, size_t n, const struct term *term) {
+    cleanup(table_freep) struct table *devices = table_new(host_columns, ELEMENTSOF(host_columns));
+    cleanup(table_freep) struct table *leases = table_new(lease_columns, ELEMENTSOF(lease_columns));
+    cleanup(table_freep) struct table *queue = table_new(queue_columns, ELEMENTSOF(queue_columns));
+    size_t n_leases = 0, n_waiting = 0;
+    int r;
+
+    for (size_t i = 0; i < n; i++) {
+        host_rows(devices, &views[i], term->utf8);
+        if (!views[i].box)
+            continue;
+        lease_rows(leases, &views[i]);
+        queue_rows(queue, &views[i]);
+        n_leases += views[i].box->n_leases;
+        n_waiting += views[i].box->n_queue;
+    }
+    host_sums(views, n, term);
+    fputc('\n', term->out);
+    r = table_print(devices, term, 0);
+    if (r == 0 && n_leases > 0) {
+        fputc('\n', term->out);
+        term_title(term, "Leases");
+        r = table_print(leases, term, 0);
+    }
+    if (r == 0 && n_waiting > 0) {
+        fputc('\n', term->out);
+        term_title(term, "Waiting");
+        r = table_print(queue, term, 0);
     }
     return r;
 }

@@ -13,11 +13,12 @@
 #include "wire/message.h"
 
 struct view {
-    const struct wire_box *box;
+    const char *host; /* of several that are shown together; NULL: this box alone is shown */
+    const struct wire_box *box;   /* NULL: a host that did not answer, and `trouble` says why */
     const struct wire_box *whole; /* the whole box if `box` is a part of it, for device numbers;
                                      otherwise NULL */
     bool is_managed;              /* read from allotd; otherwise from NVML alone */
-    const char *trouble;          /* why it is not managed; otherwise NULL */
+    const char *trouble;          /* why it is not managed, or not there; otherwise NULL */
     uint64_t now_usec;            /* CLOCK_REALTIME */
 };
 
@@ -27,6 +28,10 @@ int view_devices(const struct view *view, const struct term *term); /* with cloc
 int view_leases(const struct view *view, const struct term *term);
 int view_processes(const struct view *view, const struct term *term);
 int view_queue(const struct view *view, const struct term *term);
+
+/* The devices, leases and waiting requests of several hosts, each view with its `host`, in tables
+ * that they share. */
+int view_hosts(const struct view *views, size_t n, const struct term *term);
 
 /* The lines that `status` begins with: the host, the mode, the tiers. */
 int view_head(const struct view *view, const struct term *term);

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Help, usage errors, completion, the manual page: the words around gpuctl."""
+import csv
+import json
 import os
 import pathlib
 import re
@@ -162,6 +164,37 @@ class Live(CtlTest):
         self.assertEqual(complete("drain", "", env=self.env), ["0", "1"])
         self.assertEqual(complete("drain", uuid[:9], env=self.env), [uuid])
         self.assertEqual(complete("run", "--devices", "0,", env=self.env), ["0,0", "0,1"])
+
+    def test_several_hosts_are_shown_in_one_table(self):
+        with tempfile.TemporaryDirectory() as folder:
+            ssh = pathlib.Path(folder) / "ssh"
+            ssh.write_text('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\ncase $2 in\n'
+                           'down) echo "ssh: connect to host down port 22: Connection refused" >&2; exit 255 ;;\n'
+                           'old) echo "{}" ;;\nodd) printf "\\033[31mx" ;;\n*) exec sh -c "$3" ;;\nesac\n', encoding="utf-8")
+            ssh.chmod(ssh.stat().st_mode | stat.S_IXUSR)
+            env = {"ALLOT_SSH": str(ssh), "PATH": f"{GPUCTL.parent}:{self.env['PATH']}"}
+            job = self.start("run", "--devices", "1", "--fraction", "0.4", "--", "sh", "-c", "echo begun; read x")
+            self.read_until(job, "begun")
+            said = self.gpuctl("-H", "near,user@far:2222", "status", env=env).stdout
+            self.assertIn("2 of 2 hosts, 4 GPUs", said)
+            self.assertIn("2 leases", said)
+            for host in ("near", "user@far:2222"):
+                self.assertEqual(len(re.findall(rf"(?m)^{host} +\d", said)), 3, said)  # two GPUs and a lease
+            done = self.gpuctl("-H", "down,near,old,odd", "status", env=env, status=3)
+            self.assertIn("1 of 4 hosts, 2 GPUs", done.stdout)
+            self.assertIn("    ssh: connect to host down port 22: Connection refused", done.stdout)
+            self.assertIn("did not answer with a box", done.stdout)
+            self.assertNotIn("\033[31m", done.stdout)
+            self.assertIn("3 of 4 hosts did not answer: down, old, odd", done.stderr)
+            found = json.loads(self.gpuctl("-H", "near,down", "status", "--json", env=env, status=3).stdout)
+            self.assertEqual([host["name"] for host in found["hosts"]], ["near", "down"])
+            self.assertEqual(len(found["hosts"][0]["status"]["box"]["devices"]), 2)
+            self.assertIsNone(found["hosts"][1]["status"])
+            rows = list(csv.DictReader(self.gpuctl("-H", "near,far", "status", "--csv", env=env).stdout.splitlines()))
+            self.assertEqual([row["host"] for row in rows], ["near", "near", "far", "far"])
+            self.assertEqual(len(self.gpuctl("-H", "near,far", "status", "-i", "1", "--csv", env=env).stdout.splitlines()), 3)
+            for words in (["-H", "a,b", "leases"], ["-H", "near,,far", "status"], ["-H", "near,f\nar", "status"], ["-H", ",", "status"]):
+                self.assertRegex(self.gpuctl(*words, env=env, status=None).stderr, "hosts", words)
 
     def test_another_host_is_reached_by_ssh(self):
         """-H, with an ssh that runs the command here and shows how it was called."""
