@@ -102,7 +102,7 @@ static FIT_INLINE void fit_give(struct shard *shard, uint32_t i, struct chunk_st
     struct bins *const bins = shard->bins[stream.number];
     uint32_t size = chunks[i].size, near = chunks[i].prev, next = chunks[i].next;
 
-    __builtin_prefetch(&chunks[next]); /* otherwise loading it would wait for a guess about prev */
+    __builtin_prefetch(&chunks[next]); /* now: the processor may guess the branch on prev wrongly */
     if (fit_is_one(chunks, streams, near, stream)) {
         bins_remove(bins, chunks, near);
         size += chunks[near].size;

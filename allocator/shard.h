@@ -68,7 +68,7 @@ struct shard {
     uint32_t page_size;     /* granules */
     uint32_t space_size;    /* granules: where the space ends */
     uint64_t slice_offset;  /* placed: where the slice starts, bytes from the source's base */
-    uint64_t *page_delta;   /* regions: one delta per page of the space */
+    uint64_t *page_delta;   /* shards of regions: one for each page of the space */
     uint64_t base_delta;    /* placed: the only one */
     struct region *regions; /* by offset */
     uint32_t n_regions, n_regions_max;

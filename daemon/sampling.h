@@ -19,8 +19,8 @@ struct sampling {
     struct sample *sample; /* the last one, owned; NULL: none yet */
     uint64_t stale_usec; /* readings are of this time (CLOCK_BOOTTIME) and stale; 0: they are not */
     char stale_reason[256];
-    bool accounts_trouble; /* was told */
-    bool state_trouble;    /* the same: there is no room for records */
+    bool accounts_trouble; /* it was logged that the accounts cannot be written */
+    bool state_trouble;    /* it was logged that there is no room for records */
 };
 
 int sampling_new(struct manager *manager);

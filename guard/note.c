@@ -24,8 +24,9 @@ __attribute__((constructor)) static void remember(void) {
 }
 
 /*
- * Write to standard error if it is what it was, by a descriptor of our own: the file that was
- * looked at is the one that is written to. A failure is ignored.
+ * Write to standard error if it still is the file that the program was started with. The descriptor
+ * is our own, so that the program cannot swap the file between the check and the write. A failure
+ * is ignored.
  */
 static void say(const char *line, size_t length) {
     cleanup(closep) int fd = had_start ? fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3) : -1;

@@ -33,8 +33,8 @@ static uint64_t shown_of(const struct broker *broker, const struct process_id *p
     return sum;
 }
 
-/* Up to so much of it is a lease's from now on, and no longer unmanaged: it comes back once.
- * Returns how much. */
+/* Take up to `bytes` of what the driver shows of the process from the unmanaged memory: a lease is
+ * charged for them from now on. Returns how many were taken. */
 static uint64_t claim_shown(struct broker *broker, const struct process_id *process,
                             struct book *book, uint64_t bytes) {
     uint64_t left = bytes;

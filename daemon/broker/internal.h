@@ -51,7 +51,7 @@ struct user {
     uint32_t slot_leases[BOOKS_MAX];
     uint32_t n_slots;    /* devices on which it has a lease */
     struct list waiters; /* all that wait, by in_user */
-    struct list parked;  /* of them those that its own quota stops, by in_parked */
+    struct list parked;  /* the waiters that its own quota stops, by in_parked */
 };
 
 /* Why a waiter waits. */
@@ -177,7 +177,7 @@ struct broker {
     uint64_t mark;         /* the last one given out, see bankers.c and deadlock.c */
 
     struct rank_tree_node *growths, *requests; /* the queue */
-    uint32_t n_growths_at[BOOKS_MAX];          /* of them active, by slot */
+    uint32_t n_growths_at[BOOKS_MAX];          /* active waiters for growth, by slot */
     struct rank_tree_node *timeouts;           /* waiters by when they give up */
     struct slots dirty; /* devices of which more may be had than at the last cycle */
     struct room_bound bound[BOOKS_MAX]; /* what the last cycle found on those that are not dirty */
@@ -413,10 +413,10 @@ struct grant {
     const uint64_t *declared_bytes; /* … so much; one for each of n_declared */
 };
 
-/* The lease that a waiter asked for, where it fits. -ENOMEM: nothing happened. */
+/* Grant the lease that `waiter` asked for, on the devices of `fit`. -ENOMEM: nothing happened. */
 int grant_request(struct broker *broker, const struct waiter *waiter, const struct fit *fit,
                   struct verdict *ret);
-/* Growth that fits, of a waiter or (NULL) at once. */
+/* Grant growth that fits, to `waiter`, or at once where it is NULL. */
 void grant_growth(struct broker *broker, struct holder *holder, unsigned share, uint64_t bytes,
                   const struct waiter *waiter, struct verdict *ret);
 /*
@@ -428,7 +428,7 @@ bool grant_again(struct broker *broker, const struct broker_peer *peer,
 /* A lease that was made from what this process holds. */
 void grant_rebuilt(struct broker *broker, struct lease *lease, struct book *const *books, pid_t pid,
                    struct verdict *ret);
-/* What a process that attaches has: so much of each share; NULL: as before. */
+/* Charge what a process that attaches has declared of each share; NULL: what it had before. */
 void grant_attached(struct broker *broker, struct holder *holder, const uint64_t *declared_bytes,
                     struct verdict *ret);
 

@@ -82,7 +82,7 @@ struct lease {
         in_unheard; /* unanswered before a restart: a client that asks the same again gets it */
     struct list holders; /* of struct holder, by in_lease */
     uint32_t n_holders;
-    uint32_t n_growths;     /* of them wait for growth */
+    uint32_t n_growths;     /* requests for growth that wait */
     uint64_t mark;          /* of bankers.c and deadlock.c */
     bool is_busy, is_vague; /* while a sample is read: computes; the driver does not say for some
                                process */

@@ -158,8 +158,8 @@ struct policy {
 
     enum require require;  /* where no rule says: guard, in locked mode scope */
     uint64_t age_usec;     /* a step of priority is worth so long a wait; default 10 min */
-    uint64_t reserve_usec; /* for so long a waiter keeps memory back, then at times; > 0;
-                              default 30 min */
+    uint64_t reserve_usec; /* for this long a waiter keeps memory back, later in every other
+                              such stretch of time; > 0; default 30 min */
     uint64_t grace_usec;   /* after a restart; default 10 s */
     uint64_t ending_usec;  /* from being told to end until processes are ended; default 30 s */
     uint64_t recall_usec;  /* to answer a recall; default 1 s */

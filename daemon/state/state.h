@@ -27,7 +27,7 @@ struct state;
 
 /* What the daemon before this one left behind. */
 struct state_report {
-    bool is_fresh;    /* there was no file; with is_lost: there must have been one */
+    bool is_fresh;    /* there was no file; where is_lost is set, one existed and is gone */
     bool is_rebooted; /* it was of an earlier boot: leases, holders and waiters ended with that */
     bool is_lost;     /* records are missing: rebuild from what re-attaches and from NVML */
     uint32_t n_leases, n_holders, n_waiters;

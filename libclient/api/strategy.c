@@ -315,7 +315,8 @@ static int add_gradients(struct training *training, const struct allot_output *l
     return r;
 }
 
-/* As the backward pass makes them. There are few variables, and mostly they are in order. */
+/* Into the order in which the backward pass makes them. Insertion will do: there are few variables,
+ * and most are in order already. */
 static size_t sort_gradients(struct training *training) {
     size_t n = 0;
 

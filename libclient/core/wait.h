@@ -51,7 +51,7 @@ struct wait {
     struct list link; /* while it listens */
     bool is_listening;
     const struct gpu *gpu;
-    uint64_t place; /* the last that was said */
+    uint64_t place; /* place and reason that were last reported */
     char reason[256];
 
     /* For the lease alone: of the call under way. */

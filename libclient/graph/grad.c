@@ -33,7 +33,7 @@ struct sweep {
     struct allot_error *err;
     uint32_t n_nodes;
     uint8_t *marks;           /* by node */
-    struct grad_flow **flows; /* by node: its outputs'; NULL: nothing yet */
+    struct grad_flow **flows; /* by node: of each output; NULL: no gradient got there yet */
     char *prefix;             /* "gradients" */
 };
 

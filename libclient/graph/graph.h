@@ -33,8 +33,8 @@ struct edge {
 struct graph_hint {
     struct graph_hint *next; /* of the graph's list */
     double cost_usec;        /* what the op takes, wherever it runs; 0: not said */
-    char *prefer;            /* spec of the devices that it had better run on; NULL: not said */
-    uint32_t together;       /* nodes with this number had better share a device; 0: not said */
+    char *prefer;            /* spec of the devices that it should run on; NULL: not said */
+    uint32_t together;       /* nodes with this number should share a device; 0: not said */
 };
 
 struct node_output {

@@ -34,7 +34,7 @@ int scope_push_colocate(struct allot_graph *graph, uint32_t node, struct allot_e
 /* Made unique ("hidden_1") unless it ends in '/': then it is the whole prefix. */
 int scope_push_name(struct allot_graph *graph, const char *name, struct allot_error *err);
 /* What the dynamic placer is told about new nodes; what is not said is as scopes further out say.
- * `prefer` NULL: not said. `together`: they had better share a device. -EINVAL: no device name. */
+ * `prefer` NULL: not said. `together`: they should share a device. -EINVAL: no device name. */
 int scope_push_hint(struct allot_graph *graph, double cost_usec, const char *prefer, bool together,
                     struct allot_error *err);
 /* The graph's, for a node that is made now; NULL: none. */

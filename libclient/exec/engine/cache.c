@@ -327,7 +327,7 @@ struct victim {
     struct cache *cache;
     struct cache_entry *entry;
     struct run_state **at; /* in the list that it is in; NULL: the plan */
-    bool is_left;          /* that of the stopped runs */
+    bool is_left;          /* `at` is in the list of stopped runs */
     bool are_constants;    /* of the plan, which stays */
     uint64_t used;
 };

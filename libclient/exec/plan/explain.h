@@ -25,6 +25,7 @@ int explain_task(const struct dynamic_placement *dynamic, uint32_t task,
                  char ret[static EXPLAIN_WHY_SIZE]);
 int explain_whole(const struct dynamic_placement *dynamic, char **ret);
 
-/* No plan fits `plan`'s task graph: which device lacks how many bytes, and what would do. */
+/* The error of a session for whose task graph no plan fits: it names the device that lacks memory,
+ * how many bytes are missing, and which lease would do. */
 int explain_lack(const struct dynamic_placement *dynamic, const struct dynamic_placement_plan *plan,
                  struct allot_error *err);

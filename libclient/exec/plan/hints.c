@@ -10,7 +10,7 @@
 #include "libclient/exec/plan/task_build.h"
 #include "libclient/graph/graph.h"
 
-/* An op counts as so much longer where the user would not like it. */
+/* On a device that the user does not prefer, an op counts as this many times longer. */
 #define UNLIKED 1.25
 
 static uint32_t root_of(uint32_t *parent, uint32_t group) {

@@ -10,8 +10,8 @@ struct machine;
 struct placer_choice;
 struct task_build;
 
-/* Let the groups of nodes that had better be together be one, where a device is left that all of
- * them may use. -ENOMEM. */
+/* Merge the groups of nodes that should share a device, where some device can run all of their
+ * nodes. -ENOMEM. */
 int hints_join(const struct allot_graph *graph, struct placer_choice *choices, uint32_t n);
 
 /* The costs with which preferences count, to be freed, instead of those of the task graph; NULL: no

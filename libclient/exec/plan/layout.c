@@ -49,7 +49,7 @@ struct layout {
     struct storage *storages;
     uint32_t n_storages;
     uint32_t *storage;   /* by value; PROGRAM_NONE */
-    uint32_t *next;      /* by value: the one before in its storage */
+    uint32_t *next;      /* by value: the value that was put into its storage before it */
     struct users *users; /* by value */
 };
 
@@ -281,7 +281,7 @@ static int order_space(struct layout *layout, uint32_t space) {
     return r;
 }
 
-/* When each item is over, if it ends so much later than by the plan. */
+/* For each item, the first that begins after its end, if it ends `late_nsec` later than planned. */
 static void settle_ends(const struct compile *compile, uint64_t late_nsec, uint32_t *ret) {
     uint32_t n = compile->program->n_items;
 

@@ -147,7 +147,7 @@ struct program {
     /* Where in `args` each value that has no address before a run stands. */
     uint32_t *first_place; /* by value, n_values + 1 */
     uint32_t *places;
-    uint32_t *late; /* those values */
+    uint32_t *late; /* the values that have no address before a run */
     uint32_t n_late;
     uint32_t *ready; /* items that need nothing before them */
     uint32_t n_ready;

@@ -211,7 +211,7 @@ static int copy(struct run_state *state, uint32_t i, const struct kernel_run *ru
     return r < 0 ? fail(r, &err) : 0;
 }
 
-/* Wait, and queue, between two marks if it is timed (NULL: it is not). */
+/* Wait for what the item needs, then queue it; between two events if `gpu_times` is not NULL. */
 static int launch(struct run_state *state, uint32_t i, const struct kernel_run *run,
                   struct gpu_times *gpu_times) {
     const struct program_item *item = &state->program->items[i];

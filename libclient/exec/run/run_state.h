@@ -60,7 +60,7 @@ struct run_state {
     struct workers *workers;      /* for several threads; NULL until the first such run */
     atomic_bool cancelled;        /* stop: an error, a cancellation, a time limit */
     _Atomic uint32_t failed_item; /* the first; PROGRAM_NONE */
-    struct allot_error failure;   /* its words */
+    struct allot_error failure;   /* why the run failed */
     bool has_ended;               /* every item of this run was done, on the GPUs too */
     uint64_t until_nsec;          /* when this run has to be over; UINT64_MAX: never */
     bool is_stoppable;            /* another thread may set `cancelled` while this run waits */

@@ -24,7 +24,7 @@ struct exec_step {
     struct graph_content content;
     size_t *before;
     size_t n_before;
-    size_t follows; /* the one of these whose lane it continues; NO_STEP: it begins a lane */
+    size_t follows; /* which of `before` it shares a lane with; NO_STEP: it begins a lane */
     bool followed;  /* some step follows it */
     bool is_leaf;   /* nothing comes after it */
     bool in_origin;

@@ -26,8 +26,8 @@ struct graph_memory {
     struct cuda_device *device;
     CUdeviceptr base;
     uint64_t bytes, id;
-    bool out;      /* in the order of submissions: allocated by a launch and not freed since */
-    bool live;     /* in the order of execution: kernels may touch it */
+    bool out;      /* as launches were submitted: one has allocated it, and none freed it since */
+    bool live;     /* as launches are executed: kernels may touch it */
     unsigned held; /* launches that left it allocated, less what freed it */
     const void *mark;
 };

@@ -12,7 +12,7 @@
 struct callback {
     struct context *context;
     CUhostFn function;
-    CUstreamCallback old_function; /* of cuStreamAddCallback(); NULL: the other */
+    CUstreamCallback old_function; /* of cuStreamAddCallback(); NULL: `function` is called */
     CUstream stream;               /* as the program named it */
     void *data;
 };

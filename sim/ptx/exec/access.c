@@ -24,7 +24,8 @@
 #define RACY
 #endif
 
-#define N_SPINS 256 /* ordered loads until the warp is taken for one that waits */
+/* After so many ordered loads in a row the warp counts as one that waits for another. */
+#define N_SPINS 256
 
 const struct ptx_code *ISA(ptx_run_ld)(struct ptx_warp *w, const struct ptx_code *in, u32 mask);
 const struct ptx_code *ISA(ptx_run_st)(struct ptx_warp *w, const struct ptx_code *in, u32 mask);

@@ -21,7 +21,7 @@ struct ptx_samples {
     uint64_t n;
     uint64_t number[PTX_MAX_SAMPLES], weight[PTX_MAX_SAMPLES]; /* weights add up to the grid */
     double cost[PTX_MAX_SAMPLES];                              /* thread instructions of each */
-    /* Or any number of them, one of each of n equal stretches of all blocks: */
+    /* Instead of those: any number of samples, one from each of `n` equal stretches of the grid. */
     uint64_t n_all;
     double *costs;  /* NULL: the few above */
     uint64_t limit; /* instructions of warps that they may take together; 0: any */

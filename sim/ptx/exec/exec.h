@@ -83,7 +83,7 @@ struct ptx_access {
 
 struct ptx_call {
     struct ptx_function *callee;       /* NULL: through the register in code->a */
-    const struct ptx_program *program; /* instead of the callee's own; NULL: that */
+    const struct ptx_program *program; /* runs in place of the callee's own; NULL: its own */
     enum ptx_builtin builtin;
     uint32_t n_args, n_rets;
     /* What is copied at the call and at the return. */
