@@ -422,7 +422,8 @@ static int open_state(struct manager *manager, struct state_report *report,
         return r;
     r = sd_id128_get_boot(&boot);
     if (r < 0)
-        return error_set(err, r, "this boot has no id (/proc/sys/kernel/random/boot_id): %s",
+        return error_set(err, r,
+                         "cannot read the id of this boot (/proc/sys/kernel/random/boot_id): %s",
                          strerror(-r));
     return state_open(&manager->state, manager->options.state_dir, boot.bytes, report, err);
 }
@@ -453,7 +454,7 @@ int manager_new(struct manager **ret, const struct manager_options *options,
         return error_set(err, -ENOMEM, "out of memory");
     r = sd_event_default(&manager->event);
     if (r < 0)
-        return error_set(err, r, "no event loop: %s", strerror(-r));
+        return error_set(err, r, "cannot make an event loop: %s", strerror(-r));
     r = read_config(manager, err);
     if (r < 0)
         return r;
@@ -484,7 +485,7 @@ int manager_new(struct manager **ret, const struct manager_options *options,
         return r;
     r = add_timers(manager);
     if (r < 0)
-        return error_set(err, r, "the event loop does not take timers and signals: %s",
+        return error_set(err, r, "cannot add timers and signals to the event loop: %s",
                          strerror(-r));
     r = server_new(&manager->server, manager, manager->options.socket,
                    (options->max_files - MIN(options->max_files / 2, (size_t)FILES_KEPT_BACK)) / 2,

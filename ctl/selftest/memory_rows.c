@@ -233,7 +233,7 @@ static void try_refusal(const struct cuda *cuda, const struct memory_rows *rows,
         ways[way].give(cuda, &taken);
         row_print(ROW_FAILED, name,
                   "send the transcript: a tier that claims to refuse this did not",
-                  "%s more than the context were given in a lease of as much", text);
+                  "%s were given, besides the context, in a lease of %s in all", text, text);
     } else if (r == -ENOMEM)
         row_print(ROW_PASSED, name, NULL, "%s are refused", text);
     else if (r == -EOPNOTSUPP)
@@ -325,7 +325,7 @@ void memory_rows_try(const struct memory_rows *rows) {
     row_time(clock_nsec(CLOCK_MONOTONIC) - from, made);
     row_print(ROW_PASSED, name, NULL, "CUDA in %s, context in %s, costs %s", opened, made,
               read_used(rows->choice, &used) ? units_format_bytes(used, text)
-                                             : "what NVML does not tell");
+                                             : "memory that NVML does not report");
     if (rows->with_context)
         rows->with_context(rows->userdata);
     for (size_t i = 0; i < ELEMENTSOF(ways); i++)

@@ -14,7 +14,7 @@
 #define TIMES 20 /* that a call is measured */
 
 static const char remedy[] =
-    "nvidia-smi must work first; journalctl -k -g NVRM says what the driver has met";
+    "nvidia-smi must work first; journalctl -k -g NVRM shows what the driver reported";
 
 static int call_count(const struct nvml *nvml, const struct nvml_device *device,
                       struct allot_error *err) {
@@ -85,7 +85,7 @@ static void try_device(const struct nvml *nvml, const struct nvml_device *device
         ROW_PASSED, "device", NULL, "GPU %u: %s, %s, capability %u.%u, %s, %d readings of %d",
         index, identity.name, identity.uuid, identity.capability_major, identity.capability_minor,
         READINGS_HAVE(&readings, total_bytes) ? units_format_bytes(readings.total_bytes, total)
-                                              : "memory not told",
+                                              : "memory unknown",
         __builtin_popcountll(readings.has), __builtin_popcountll(readings_bits(READINGS_ALL)));
 }
 

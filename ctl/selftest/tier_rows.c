@@ -129,6 +129,6 @@ void tier_rows_try_watch(const struct tier_rows *rows) {
         usleep(50000);
     }
     row_print(ROW_FAILED, "tier 5: watch",
-              "nvidia-smi must list processes; in containers that may need the host's pids",
+              "check that nvidia-smi lists processes; in a container that may need the host's pids",
               "did not see this process within 15 s%s%s", *err.text ? ": " : "", err.text);
 }

@@ -295,16 +295,15 @@ static int serve(const struct gpuctl *ctl, struct client *client, const struct w
     else {
         block_signals(&signals);
         fflush(stdout);
-        fprintf(
-            stderr,
-            "gpuctl: lease %" PRIu64
-            " is held until gpuctl is interrupted; meanwhile:\n  docker run --device " CDI_KIND
-            "=%" PRIu64 " --device nvidia.com/gpu=%s IMAGE\n"
-            "  podman run --device " CDI_KIND "=%" PRIu64 " --device nvidia.com/gpu=%s IMAGE\n"
-            "gpuctl: the second device brings the driver's libraries (nvidia-ctk cdi generate); "
-            "never \"all\",\n"
-            "gpuctl: which brings the nodes of cards that are not this lease's\n",
-            grant->lease, grant->lease, first, grant->lease, first);
+        fprintf(stderr,
+                "gpuctl: lease %" PRIu64
+                " is held until gpuctl is interrupted; meanwhile:\n  docker run --device " CDI_KIND
+                "=%" PRIu64 " --device nvidia.com/gpu=%s IMAGE\n"
+                "  podman run --device " CDI_KIND "=%" PRIu64 " --device nvidia.com/gpu=%s IMAGE\n"
+                "gpuctl: the second device adds the driver's libraries (nvidia-ctk cdi generate "
+                "describes it); do not\n"
+                "gpuctl: write \"all\" there, which adds cards that this lease does not have\n",
+                grant->lease, grant->lease, first, grant->lease, first);
         sigwait(&signals, &number);
     }
     if (*path)

@@ -28,7 +28,7 @@ enum { OPT_SELFTEST = 1, OPT_TRANSCRIPT };
 static const struct option_def options_table[] = {
     { OPT_SELFTEST, 0, "selftest", NULL, "test on this box what Allot claims to enforce" },
     { OPT_TRANSCRIPT, 0, "transcript", "FILE",
-      "with --selftest: record the results in this file, to send in", WORD_FILE },
+      "with --selftest: record the results in this file, for Allot's developers", WORD_FILE },
 };
 
 enum finding_level { FINE, NOTE, WRONG };
@@ -93,7 +93,8 @@ static void check_nodes(struct doctor *doctor, const struct wire_box *box, bool 
     if (strcmp(box->driver, "nvidia"))
         return;
     if (stat("/dev/nvidiactl", &st) < 0) {
-        find(doctor, WRONG, "nvidia-modprobe -c 0 -u makes them; nvidia-persistenced keeps them",
+        find(doctor, WRONG,
+             "nvidia-modprobe -c 0 -u makes the device nodes; nvidia-persistenced keeps them",
              "there is no /dev/nvidiactl");
         return;
     }
@@ -173,8 +174,7 @@ static void check_people(struct doctor *doctor, const struct wire_box *box) {
         const struct wire_process *p = &box->processes[i];
 
         if (!p->lease.has) /* in open mode it is allowed; in locked mode it got around something */
-            find(doctor, box->mode == WIRE_BOX_OPEN ? NOTE : WRONG,
-                 "it should be run under \"gpuctl run\"",
+            find(doctor, box->mode == WIRE_BOX_OPEN ? NOTE : WRONG, "run it under \"gpuctl run\"",
                  "process %" PRIu64 " of %s has no lease and uses %s: %s", p->pid,
                  p->user ? p->user : "an unknown user", show_maybe_bytes(p->used_bytes, text),
                  p->command);
@@ -241,7 +241,8 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
             find(&doctor, NOTE, NULL, "allotd was restarted and waits for jobs to come back");
         check_nodes(&doctor, box, box_view.view.is_managed);
         if (box->n_devices == 0)
-            find(&doctor, WRONG, "lspci | grep -i nvidia; nvidia-smi -L", "there is no GPU");
+            find(&doctor, WRONG, "check lspci | grep -i nvidia, then nvidia-smi -L",
+                 "there is no GPU");
         for (size_t i = 0; i < box->n_devices; i++)
             check_device(&doctor, &box->devices[i]);
         if (box_view.view.is_managed) {

@@ -18,7 +18,7 @@
 enum { OPT_JSON = 1 };
 
 static const struct option_def options_table[] = {
-    { OPT_JSON, 0, "json", NULL, "an object a line" },
+    { OPT_JSON, 0, "json", NULL, "as JSON, one object per line" },
 };
 
 static void print_json(const struct wire_event *event) {

@@ -67,9 +67,9 @@ static void warn_about_containers(char *const *command) {
         fprintf(stderr,
                 "gpuctl: %s has its containers started elsewhere, outside of this lease: "
                 "neither the guard\n"
-                "gpuctl: nor the device filter reaches them. Instead: \"gpuctl cdi --help\" "
-                "takes a lease and says how\n"
-                "gpuctl: to give it to a container.\n",
+                "gpuctl: nor the device filter reaches them. Use \"gpuctl cdi\" instead: it takes "
+                "a lease for a\n"
+                "gpuctl: container and says how to start it; see \"gpuctl cdi --help\".\n",
                 engine);
 }
 

@@ -131,8 +131,8 @@ void acquire_reason(const struct broker *broker, const struct waiter *waiter, ch
         return;
     case WHY_UNSAFE:
         snprintf(text, size,
-                 "enough is free, but then not every running job could reach the maximum that it "
-                 "declared; it goes on when one of them gives memory back");
+                 "enough is free, but the running jobs could then no longer all reach the maximum "
+                 "that they declared; it is granted when one of them gives memory back");
         return;
     case WHY_QUOTA:
         reason_quota(broker, waiter, text, size);

@@ -143,7 +143,7 @@ void device_choice_decide(struct device_choice *ret, const struct device_choice_
     }
     for (uint32_t i = 0; i < input->n_wanted; i++)
         ret->chosen[i] = (uint8_t)fits[i];
-    snprintf(ret->why, sizeof(ret->why), "%s: the %s of %u that fit, %s free on the first",
+    snprintf(ret->why, sizeof(ret->why), "%s: the %s of the %u that fit; the first has %s free",
              words_name(choice_words, input->choose),
              input->choose == CHOICE_SPREAD ? "emptiest" : "fullest", n_fits,
              units_format_bytes(input->free_bytes[fits[0]], text));

@@ -518,8 +518,8 @@ static void check_ladder(const struct block *block, const struct block *defaults
                : i == 1 ? from->rules.idle_drop_usec
                         : from->rules.idle_end_usec;
         if (last_name && usec < last)
-            config_find(findings, from == block ? at : block->at, true, "%s comes before %s",
-                        steps[i], last_name);
+            config_find(findings, from == block ? at : block->at, true,
+                        "%s is a shorter time than %s, which comes before it", steps[i], last_name);
         last = usec;
         last_name = steps[i];
     }
@@ -567,7 +567,7 @@ static void check_people(struct block *block, struct config_findings *findings) 
     if (!rest)
         return;
     if (block->device.n_hours == 0) {
-        config_find(findings, at, true, "exclusive-for without exclusive-hours");
+        config_find(findings, at, true, "exclusive-for has no effect without exclusive-hours");
         return;
     }
     while ((word = config_value_next(&rest, &length))) {

@@ -408,7 +408,7 @@ int hand_new(struct hand **ret, const struct hand_options *options, struct allot
     if (r >= 0)
         r = sd_event_source_set_enabled(hand->period, SD_EVENT_ON);
     if (r < 0)
-        return error_set(err, r, "no timers: %s", strerror(-r));
+        return error_set(err, r, "cannot make a timer: %s", strerror(-r));
     r = connect_helpers(hand, &complete, err);
     if (r < 0)
         return r;

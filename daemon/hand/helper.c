@@ -285,7 +285,7 @@ int helper_init(struct helper *helper, enum hand_role role, const struct hand_op
     if (r >= 0)
         r = add_timer(helper, &helper->retry, retry_passed);
     if (r < 0)
-        return error_set(err, r, "no timers: %s", strerror(-r));
+        return error_set(err, r, "cannot make a timer: %s", strerror(-r));
     return connect_link(helper, err);
 }
 

@@ -113,7 +113,7 @@ static int connect_socket(struct hand_link *link, struct allot_error *err) {
     strcpy(address.sun_path, link->socket);
     fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
-        return error_set(err, -errno, "no socket: %s", strerror(errno));
+        return error_set(err, -errno, "cannot make a socket: %s", strerror(errno));
     if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
         return error_set(err, -errno, "%s cannot be reached at %s: %s", link->name, link->socket,
                          strerror(errno));
@@ -152,7 +152,7 @@ static int start_program(struct hand_link *link, struct allot_error *err) {
         return error_set(err, -ENOMEM, "out of memory");
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) < 0) {
         free(child);
-        return error_set(err, -errno, "no socket pair: %s", strerror(errno));
+        return error_set(err, -errno, "cannot make a pair of sockets: %s", strerror(errno));
     }
     pid = fork();
     if (pid == 0)

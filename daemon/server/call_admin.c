@@ -310,7 +310,7 @@ unsigned call_admin_resume(struct session *session, const struct varlink_call *c
 }
 
 unsigned call_admin_reload(struct session *session, const struct varlink_call *call) {
-    if (!is_admin(session, call, "have the configuration read"))
+    if (!is_admin(session, call, "reload the configuration"))
         return 1;
     return reload_call(session->manager->reload, session, call);
 }

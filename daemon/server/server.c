@@ -100,7 +100,7 @@ static int clear_path(const struct sockaddr_un *address, struct allot_error *err
                          address->sun_path);
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
-        return error_set(err, -errno, "no socket: %s", strerror(errno));
+        return error_set(err, -errno, "cannot make a socket: %s", strerror(errno));
     if (connect(fd, (const struct sockaddr *)address, sizeof(*address)) == 0 || errno == EAGAIN)
         return error_set(err, -EADDRINUSE,
                          "another daemon answers at %s: end it, or give another --socket",
@@ -130,7 +130,7 @@ static int bind_path(struct server *server, const char *path, struct allot_error
 
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
-        return error_set(err, -errno, "no socket: %s", strerror(errno));
+        return error_set(err, -errno, "cannot make a socket: %s", strerror(errno));
     if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
         return error_set(err, -errno, "cannot bind %s: %s", path, strerror(errno));
     server->bound = true;

@@ -320,7 +320,8 @@ int state_commit(struct state *state, struct allot_error *err) {
     if (size == 0)
         return 0;
     if (size > UINT32_MAX)
-        return error_set(err, -EFBIG, "%s: the records of one turn are too many", state->dir_path);
+        return error_set(err, -EFBIG, "%s: one turn made more records than can be written at once",
+                         state->dir_path);
     if (state->fd < 0 || !room_make(state, STATE_FRAME_HEAD + size + STATE_FRAME_END)) {
         r = snapshot(state); /* holds the turn, too */
         if (r < 0 && state->fd < 0 && !promises_live(state)) {

@@ -98,7 +98,7 @@ int allot_shapes_set(struct allot_shapes *shapes, size_t output, int rank, const
     if (!shapes || output >= shapes->inner->n_outputs)
         return allot_shapes_fail(shapes, "there is no output %zu", output);
     if (shape_take(&shapes->inner->outputs[output], rank, dims, &err) < 0)
-        return allot_shapes_fail(shapes, "the shape of output %zu cannot be: %s", output, err.text);
+        return allot_shapes_fail(shapes, "output %zu cannot have this shape: %s", output, err.text);
     return 0;
 }
 

@@ -127,7 +127,8 @@ int allot_model_compile(struct allot_model *model, enum allot_loss loss,
     if (!model->graph || !model->input.node || !model->output.node)
         return model->graph && allot_graph_error(model->graph, err) < 0
                    ? allot_graph_error(model->graph, err)
-                   : error_set(err, -EINVAL, "the model's input or output is not an output");
+                   : error_set(err, -EINVAL,
+                               "the model's input or output is not an output of a node");
     if (model->strategy) {
         allot_with_strategy(model->strategy) {
             model->loss = add_loss(model, loss);

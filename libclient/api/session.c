@@ -214,8 +214,8 @@ int allot_session_new(struct allot_session **ret, struct allot_graph *graph,
         return error_set(err, -EINVAL, "a session needs a graph");
     if (options.placer != ALLOT_PLACER_SIMPLE && options.placer != ALLOT_PLACER_DYNAMIC)
         return error_set(err, -EINVAL,
-                         "there is no placer %d: ALLOT_PLACER_SIMPLE (%d) and ALLOT_PLACER_DYNAMIC "
-                         "(%d) are all",
+                         "there is no placer %d: use ALLOT_PLACER_SIMPLE (%d) or "
+                         "ALLOT_PLACER_DYNAMIC (%d)",
                          (int)options.placer, (int)ALLOT_PLACER_SIMPLE, (int)ALLOT_PLACER_DYNAMIC);
     r = config_fill(&options, &text, err);
     return r < 0 ? r : make_as_named(ret, graph, &options, err);

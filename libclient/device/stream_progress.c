@@ -47,7 +47,7 @@ static int set(struct stream_progress *progress, struct allot_error *err) {
     progress->entry.tell = tell;
     r = waiter_post(&progress->gpu->waiters[GPU_COMPUTE], &progress->entry);
     if (r < 0)
-        return error_set(err, r, "no thread to wait for %s", progress->gpu->name);
+        return error_set(err, r, "cannot start a thread that waits for %s", progress->gpu->name);
     progress->n_set++;
     return 0;
 }

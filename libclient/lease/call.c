@@ -72,7 +72,8 @@ int lease_away(struct allot_lease *lease, struct allot_error *err) {
     return error_set(err, -ENOTCONN,
                      "the daemon at %s is gone and did not come back in time: start it "
                      "(systemctl start allotd) and try again%s%s",
-                     lease->path, lease->why.text[0] ? "; at last: " : "", lease->why.text);
+                     lease->path, lease->why.text[0] ? "; the last error was: " : "",
+                     lease->why.text);
 }
 
 /* Report, once, that the call waits for the daemon. Locked, but not during the report. */

@@ -63,7 +63,8 @@ int probe_child_start(struct probe_child *ret, struct allot_error *err) {
     pid_t pid;
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) < 0)
-        return error_set(err, -errno, "no socket for the probe child: %s", strerror(errno));
+        return error_set(err, -errno, "cannot make a socket for the probe child: %s",
+                         strerror(errno));
     pid = fork();
     if (pid < 0) {
         int r = -errno;

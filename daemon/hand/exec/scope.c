@@ -85,7 +85,9 @@ static int join(struct bus *bus, const struct bus_scope *scope, struct allot_err
         return r;
     snprintf(part, sizeof(part), "/%s/", scope->slice);
     if (!strstr(cgroup, part))
-        return error_set(err, -EEXIST, "there is a %s elsewhere, in %s", scope->name, cgroup);
+        return error_set(err, -EEXIST,
+                         "%s exists already, in %s, and not in the slice of this user", scope->name,
+                         cgroup);
     return bus_attach(bus, scope->name, scope->pid, err);
 }
 

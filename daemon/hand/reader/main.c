@@ -87,7 +87,7 @@ static int answer(struct serve *serve, const union hand_message *question,
 
 static int usage(FILE *f) {
     fprintf(f, "usage: allot-reader\n\n"
-               "The part of allotd that reads NVML, without rights. allotd starts it: by\n"
+               "The unprivileged part of allotd that reads NVML. allotd starts it: by\n"
                "allot-reader.socket, or by itself on a private box; see allotd(8).\n");
     return f == stdout ? EXIT_SUCCESS : 2;
 }

@@ -76,10 +76,12 @@ static int start(struct engine *engine, struct allot_error *err) {
     if (r == 0)
         r = threads_get(&engine->intra, "intra", options->intra_threads - 1, options->own_threads);
     if (r < 0)
-        return error_set(err, r,
-                         "no threads for a session (inter_op_threads %u, intra_op_threads %u): %s; "
-                         "ask for fewer",
-                         options->inter_threads, options->intra_threads, strerror(-r));
+        return error_set(
+            err, r,
+            "cannot start the threads of a session (inter_op_threads %u, intra_op_threads "
+            "%u): %s; "
+            "ask for fewer",
+            options->inter_threads, options->intra_threads, strerror(-r));
     r = open_devices(engine, err);
     if (r < 0 || !options->is_dynamic)
         return r;

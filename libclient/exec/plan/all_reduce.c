@@ -631,8 +631,9 @@ int compile_all_reduce(struct compile *compile, uint32_t local, const struct nod
         on_gpus = is_between_gpus(&row);
         row.add =
             kernel_find_op("AddN", row.dtype, on_gpus || device->is_gpu ? KERNEL_GPU : KERNEL_CPU);
-        r = !row.add  ? error_set(err, -ENOTSUP, "'%s': no kernel adds up %s there", node->name,
-                                  dtype_name(row.dtype))
+        r = !row.add  ? error_set(err, -ENOTSUP,
+                                  "'%s': its device has no kernel that adds up tensors of type %s",
+                                  node->name, dtype_name(row.dtype))
             : on_gpus ? between_gpus(&row, local, ports)
                       : on_one_device(&row, local, ports);
     }

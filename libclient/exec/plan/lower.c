@@ -496,8 +496,8 @@ static int node_item(struct compile *compile, uint32_t local, struct allot_error
 
     kernel = kernel_find(node, kind);
     if (!kernel)
-        return error_set(err, -ENOTSUP, "'%s': no %s kernel of %s for its types", node->name,
-                         kernel_device_name(kind), node->op->name);
+        return error_set(err, -ENOTSUP, "'%s': there is no %s kernel of op %s for its types",
+                         node->name, kernel_device_name(kind), node->op->name);
     if (kernel->flags & KERNEL_ALIAS)
         return node_alias(compile, local, node, ports, err);
     if (strcmp(node->op->name, "NoOp") == 0)

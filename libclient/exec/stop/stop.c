@@ -18,7 +18,7 @@ int stop_arm(struct stop *stop, struct allot_error *err) {
         int r = deadline_set(stop);
 
         if (r < 0)
-            return error_set(err, r, "no thread for the time limit: %s", strerror(-r));
+            return error_set(err, r, "cannot start a thread for the time limit: %s", strerror(-r));
     }
     if (stop->cancel)
         cancel_join(stop->cancel, stop);
