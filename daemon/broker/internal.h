@@ -202,9 +202,9 @@ struct broker {
     bool is_moved;              /* places or reasons changed since they were told */
     bool is_deadlock_due;       /* a wait began, or bytes moved, since deadlocks were looked for */
     uint64_t next_expiry_usec;  /* of a lease; UINT64_MAX: none; never too late */
-    uint64_t next_sweep_usec;   /* places to be told, UINT64_MAX: none */
-    uint64_t next_reserve_usec; /* a waiter begins or ends to reserve; UINT64_MAX: none */
-    uint32_t sweep_at;          /* place from which on */
+    uint64_t next_sweep_usec;   /* when waiters are next told their places; UINT64_MAX: never */
+    uint64_t next_reserve_usec; /* when a waiter begins or stops to reserve; UINT64_MAX: never */
+    uint32_t sweep_at;          /* the place from which that sweep goes on */
     bool is_sweep_late;         /* a place changed behind its back: sweep again */
 };
 

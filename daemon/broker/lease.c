@@ -277,7 +277,7 @@ void broker_release(struct broker *broker, const struct broker_peer *peer, uint6
         if (is_empty)
             holder_gone(broker, holder, false);
     }
-    /* Nor need the process that acquired it, if it was told to end. */
+    /* Nor for the process that acquired it, which by releasing it says that it is done. */
     if (lease->is_ending && lease->owner && lease->n_holders == 0 &&
         process_id_equal(&lease->owner->process, &peer->process)) {
         lease_gone(broker, lease, lease->reason);

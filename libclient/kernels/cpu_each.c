@@ -55,7 +55,7 @@ struct each_work {
     const char *in[EACH_INPUTS_MAX];
 };
 
-/* Pieces [begin, end): first of the first row, then of the next. */
+/* Run pieces `begin` to `end` - 1; pieces are numbered row by row. */
 static void run_pieces(void *userdata, size_t begin, size_t end) {
     const struct each_work *work = userdata;
     const struct cpu_each *each = work->each;

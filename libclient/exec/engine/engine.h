@@ -69,7 +69,7 @@ struct engine_call {
     uint32_t n_fetches;
     const uint32_t *targets;
     uint32_t n_targets;
-    struct allot_tensor *const *feed_known; /* the engine's own: what feeds always are; NULL */
+    struct allot_tensor *const *feed_known; /* by the engine: values known when it plans; NULL */
 };
 
 /* How to run it, and statistics of the run. */

@@ -87,7 +87,7 @@ struct look {
     uint32_t n_steps;
 };
 
-/* Mark what comes before `item`, as far as the steps go and not below `lowest`. */
+/* Mark the items that must run before `item`: at most n_steps of them, none below `lowest`. */
 static void mark_before(struct look *look, uint32_t item, uint32_t lowest, uint32_t stamp) {
     const struct compile_edges *edges = look->edges;
     uint32_t n_stack = 0, n_left = look->n_steps;

@@ -66,7 +66,7 @@ static uint64_t port_bytes(const struct port *port) {
     return n > 0 ? round_up((uint64_t)n * dtype_bytes(port->dtype)) : 0;
 }
 
-/* The row of the node's kernel on some kind of device: they agree on what is asked here. */
+/* A kernel of the node, on the GPU or else the CPU: this file asks what is the same on both. */
 static const struct kernel *kernel_of(const struct node *node) {
     const struct kernel *kernel = kernel_find(node, KERNEL_GPU);
 

@@ -29,7 +29,8 @@ static CUresult function_of(const CUDA_KERNEL_NODE_PARAMS *params, struct functi
     return library_kernel_function(params->kern, context, ret);
 }
 
-/* The content of a node that launches so. `attributes` (may be NULL) come from its old content. */
+/* The content of a node that launches a kernel with `params`. `attributes` are those of its old
+ * content; NULL: it had none. */
 static CUresult content_of(const CUDA_KERNEL_NODE_PARAMS *params,
                            const struct launch_shape *attributes, struct graph_content *ret) {
     struct launch_shape shape = { 0 };

@@ -132,7 +132,7 @@ void ptx_sample(struct ptx_samples *samples, const uint32_t grid[3], unsigned n)
         add(samples, lx + my + mz, y * z);
         add(samples, mx + ly + mz, (x - 1) * z);
         add(samples, mx + my + lz, (x - 1) * (y - 1));
-    } else { /* one of the three is flat, its middle is its end */
+    } else { /* one dimension is 1 long, so that its middle is also its end */
         const uint64_t a = x > 1 ? x : y, b = z > 1 ? z : y;
         const uint64_t ma = x > 1 ? mx : my, la = x > 1 ? lx : ly;
         const uint64_t mb = z > 1 ? mz : my, lb = z > 1 ? lz : ly;
