@@ -21,7 +21,7 @@ clients_unpack() {
         -o "Dir::Cache=$apt/cache" -o "Dir::Etc::sourcelist=$apt/etc/nonfree.sources"
         -o "Dir::Etc::sourceparts=-" -o APT::Sandbox::User=root -o Acquire::Languages=none)
     # Another repository with the same suite name may lack these components: what counts is the download.
-    apt-get "${options[@]}" update || say "apt-get update complained; going on"
+    apt-get "${options[@]}" update || say "apt-get update reported errors: trying the downloads all the same"
     (cd "$apt/debs" && apt-get "${options[@]}" download "${clients_debs[@]}") || return 1
     for deb in "$apt"/debs/*.deb; do
         dpkg-deb -x "$deb" "$dir/root" || return 1

@@ -55,7 +55,7 @@ install_files() {
     fi
     step_run "files under ${DESTDIR:-}$install_prefix" install/files.log \
         meson install -C "$top/build" --no-rebuild ${DESTDIR:+--destdir "$DESTDIR"} ||
-        die "nothing or not everything was installed" "as root, or PREFIX=\$HOME/.local ./run install, which needs no root"
+        die "not everything could be installed" "run it as root; PREFIX=\$HOME/.local ./run install needs no root"
 }
 
 install_copy() {

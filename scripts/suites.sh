@@ -395,7 +395,7 @@ suites_run() {
         [ -z "$all$suite_long" ] || chosen+=("${suites_all[@]}")
         [ -z "$suite_long" ] || chosen+=("${suites_long[@]}")
     elif [ -n "$all" ]; then
-        die "test: --all and ${chosen[*]}" "either all suites or those named"
+        die "test: --all cannot be given together with ${chosen[*]}" "give --all, or the names of suites"
     fi
     build_werror=true
     packages_need build test

@@ -86,5 +86,5 @@ suites=(good)
 expect 0 "10 passed, 0 failed, 1 skipped"
 suites_all=(skipping)
 expect 0 "10 passed, 0 failed, 2 skipped" --all
-expect 1 "     either all suites or those named" --all good
+expect 1 "     give --all, or the names of suites" --all good
 expect 1 "     suites: good skipping" nonsense
