@@ -277,10 +277,17 @@ static int run_after_gpu(const struct kernel_run *run) {
     return r < 0 ? r : run_state_plain_function(&state->program->items[i])(run);
 }
 
-kernel_run_fn queue_function(const struct program *program, const struct program_item *item) {
-    if (item->queue >= QUEUE_FIRST)
-        return item->kind == ITEM_READ ? run_marked_read : run_on_gpu;
-    return item->waits_on_host ? run_after_gpu : NULL;
+/* The items in which a GPU takes part have functions of this file; the host alone runs the others.
+ */
+static void set_functions(struct run_state *state) {
+    for (uint32_t i = 0; i < state->program->n_items; i++) {
+        const struct program_item *item = &state->program->items[i];
+
+        if (item->queue >= QUEUE_FIRST)
+            state->items[i].fn = item->kind == ITEM_READ ? run_marked_read : run_on_gpu;
+        else if (item->waits_on_host)
+            state->items[i].fn = run_after_gpu;
+    }
 }
 
 static int make_events(struct run_state *state, struct allot_error *err) {
@@ -360,8 +367,10 @@ int queue_begin(struct run_state *state, struct allot_error *err) {
         atomic_store_explicit(&state->events[e].waited, 0, memory_order_relaxed);
         state->events[e].is_reached = false;
     }
-    if (!state->ends)
+    if (!state->ends) { /* the first run */
+        set_functions(state);
         r = list_ends(state, err);
+    }
     return r < 0 || state->events ? r : make_events(state, err);
 }
 

@@ -20,10 +20,8 @@ static inline bool queue_has_work(const struct program_item *item) {
 uint32_t queue_stream_number(const struct program_item *item);
 void *queue_stream(const struct program *program, uint32_t item);
 
-/* The function of an item in which a GPU takes part; NULL: the host alone runs it. */
-kernel_run_fn queue_function(const struct program *program, const struct program_item *item);
-
-/* Events and streams of a run state. */
+/* Events and streams of a run state and, before its first run, the functions of the items in which
+ * a GPU takes part. */
 int queue_begin(struct run_state *state, struct allot_error *err);
 /* Wait for what the host needs before it runs `item`. False: the run was stopped first. */
 bool queue_await(struct run_state *state, uint32_t item);

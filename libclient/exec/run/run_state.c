@@ -298,12 +298,6 @@ kernel_run_fn run_state_plain_function(const struct program_item *item) {
     return run_nothing;
 }
 
-static kernel_run_fn function_of(const struct program *program, const struct program_item *item) {
-    kernel_run_fn queued = program->has_gpu ? queue_function(program, item) : NULL;
-
-    return queued ? queued : run_state_plain_function(item);
-}
-
 static void *address_of(const struct run_state *state, uint32_t value) {
     const struct program_value *v;
 
@@ -444,7 +438,7 @@ static int fill(struct run_state *state, struct variable_table *variables,
                      .scratch = address_of(state, item->scratch),
                      .pool = program->devices[item->device]->intra,
                      .step = &state->steps[item->device].step },
-            .fn = function_of(program, item),
+            .fn = run_state_plain_function(item),
         };
     }
     return 0;
