@@ -290,6 +290,20 @@ static void set_functions(struct run_state *state) {
     }
 }
 
+static void drop_events(struct run_state *state) {
+    const struct program *program = state->program;
+
+    for (uint32_t e = 0; state->events && e < program->n_events; e++) {
+        struct gpu *gpu = gpu_of(program, program->event_items[e]);
+
+        if (state->events[e].event && gpu_enter(gpu, NULL) == 0)
+            cuda_event_destroy(gpu->cuda, NULL, state->events[e].event);
+    }
+    free(state->events);
+    state->events = NULL;
+}
+
+/* All of them or, on failure, none: the next run tries again. */
 static int make_events(struct run_state *state, struct allot_error *err) {
     const struct program *program = state->program;
 
@@ -307,8 +321,10 @@ static int make_events(struct run_state *state, struct allot_error *err) {
             r = cuda_event_create(gpu->cuda, err, &event->event,
                                   CU_EVENT_DISABLE_TIMING |
                                       (is_told ? CU_EVENT_BLOCKING_SYNC : CU_EVENT_DEFAULT));
-        if (r < 0)
+        if (r < 0) {
+            drop_events(state);
             return r;
+        }
         event->state = state;
         event->entry = (struct waiter_entry){ .event = event->event, .tell = tell };
     }
@@ -337,6 +353,8 @@ static int list_ends(struct run_state *state, struct allot_error *err) {
     state->ends = calloc(n_queues, sizeof(*state->ends));
     if (!is_used || !state->ends) {
         free(is_used);
+        free(state->ends);
+        state->ends = NULL;
         return error_set(err, -ENOMEM, "no host memory for a run");
     }
     for (uint32_t i = 0; i < program->n_items; i++)
@@ -453,8 +471,6 @@ int queue_finish(struct run_state *state, struct allot_error *err) {
 }
 
 void queue_done(struct run_state *state) {
-    const struct program *program = state->program;
-
     for (uint32_t e = 0; e < state->n_ends; e++) {
         const struct run_state_stream *end = &state->ends[e];
 
@@ -464,11 +480,5 @@ void queue_done(struct run_state *state) {
             cuda_event_destroy(end->gpu->cuda, NULL, end->own_event);
     }
     free(state->ends);
-    for (uint32_t e = 0; state->events && e < program->n_events; e++) {
-        struct gpu *gpu = gpu_of(program, program->event_items[e]);
-
-        if (state->events[e].event && gpu_enter(gpu, NULL) == 0)
-            cuda_event_destroy(gpu->cuda, NULL, state->events[e].event);
-    }
-    free(state->events);
+    drop_events(state);
 }

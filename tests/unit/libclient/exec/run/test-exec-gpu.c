@@ -7,6 +7,7 @@
 
 #include "libclient/core/tensor.h"
 #include "libclient/device/device.h"
+#include "sim/box/fault.h"
 #include "tests/support/libclient/exec/engine/gpu_fixture.h"
 #include "tests/support/suite.h"
 
@@ -249,6 +250,38 @@ START_TEST(faults_reach_items_that_wait) {
 }
 END_TEST
 
+/* A run that could not make its events fails; the next one makes all of them, and runs. */
+START_TEST(events_that_could_not_be_made_are_made_by_the_next_run) {
+    const struct box_fault fault = { .kind = FAULT_CALL_FAIL,
+                                     .gpu = -1,
+                                     .code = 2, /* CUDA_ERROR_OUT_OF_MEMORY */
+                                     .call = "cuEventCreate",
+                                     .remaining = 1 };
+    struct gpu_fixture fixture;
+    struct allot_tensor *fed = numbers(1000), *tensor;
+    struct engine_run run = { 0 };
+    struct edge x, y;
+    struct engine_call call = { &x, 1, &y, 1, NULL, 0 };
+    uint32_t id;
+
+    gpu_fixture_open(&fixture, SIM_LIB_DIR);
+    gpu_fixture_session_open(&fixture, 1);
+    /* The first session of a process has events of its own to make. */
+    x = source(&fixture, "Placeholder", NULL, 1000);
+    check_run(&fixture, x, fed, next(&fixture, "/gpu:0", x), 1);
+    y = next(&fixture, "/cpu:0", next(&fixture, "/gpu:1", next(&fixture, "/gpu:0", x)));
+    ck_assert_int_eq(box_lock(fixture.box.box), 0);
+    ck_assert_int_eq(fault_add(fixture.box.box, &fault, &id), 0);
+    box_unlock(fixture.box.box);
+    ck_assert_int_eq(engine_run(fixture.engine, &call, &run, &fed, &tensor, &fixture.err), -ENOMEM);
+    for (int round = 0; round < 2; round++)
+        check_run(&fixture, x, fed, y, 3);
+    allot_tensor_unref(fed);
+    gpu_fixture_session_close(&fixture);
+    gpu_fixture_close(&fixture);
+}
+END_TEST
+
 /* With one thread everything is queued in the same order, and waited for at the same points. */
 START_TEST(modelled_time_is_the_same_in_every_run) {
     static const char *const devices[] = { "/gpu:0", "/cpu:0", "/gpu:1", "/gpu:0", "/cpu:0" };
@@ -332,6 +365,7 @@ END_TEST
 
 SUITE_TIMEOUT("exec-gpu", 120, no_thread_waits_while_there_is_work,
               ops_that_read_on_the_host_have_the_bytes, faults_reach_items_that_wait,
+              events_that_could_not_be_made_are_made_by_the_next_run,
               modelled_time_is_the_same_in_every_run, ops_go_to_the_first_gpu,
               values_follow_their_users_over_devices, branches_on_all_devices_meet,
               variables_live_on_their_device, memory_goes_back,
