@@ -8,8 +8,8 @@
  * charged.
  *
  * Exported memory may outlive this process's use of it in another process. Its charge stays here
- * for LENT_MSEC more: by then the daemon has seen through NVML which process has it, and charges
- * that one.
+ * for EXPORTED_MSEC more: by then the daemon has seen through NVML which process has it, and
+ * charges that one.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@
 #include "guard/memory.h"
 #include "guard/vmm.h"
 
-#define LENT_MSEC 5000
+#define EXPORTED_MSEC 5000
 
 struct vmm_block {
     CUmemGenericAllocationHandle handle;
@@ -30,10 +30,10 @@ struct vmm_block {
 };
 
 /* The charge of an exported block that this process no longer uses. */
-struct lent {
+struct exported_charge {
     struct memory_charge charge;
     uint64_t until_msec;
-    struct lent *next;
+    struct exported_charge *next;
 };
 
 struct mapping {
@@ -47,15 +47,15 @@ static struct vmm_block **blocks; /* by handle */
 static size_t n_blocks, blocks_size;
 static struct mapping *mappings; /* by address */
 static size_t n_mappings, mappings_size;
-static struct lent *lent;
+static struct exported_charge *exported;
 
 void vmm_settle(int share) {
     uint64_t now = credit_now_msec();
 
     if (pthread_mutex_trylock(&lock) != 0)
         return; /* another thread is doing it; try again later */
-    for (struct lent **at = &lent; *at;) {
-        struct lent *entry = *at;
+    for (struct exported_charge **at = &exported; *at;) {
+        struct exported_charge *entry = *at;
 
         if (entry->charge.share != share || entry->until_msec > now) {
             at = &entry->next;
@@ -131,11 +131,12 @@ static void block_check(struct vmm_block *block) {
             break;
         }
     if (block->exported) {
-        struct lent *entry = malloc(sizeof(*entry));
+        struct exported_charge *entry = malloc(sizeof(*entry));
 
         if (entry) { /* otherwise the charge stays for good, which harms no other job */
-            *entry = (struct lent){ block->charge, credit_now_msec() + LENT_MSEC, lent };
-            lent = entry;
+            *entry = (struct exported_charge){ block->charge, credit_now_msec() + EXPORTED_MSEC,
+                                               exported };
+            exported = entry;
         }
     } else {
         memory_drop(&block->charge);
@@ -339,7 +340,7 @@ static void forget_blocks(void) {
     for (size_t i = 0; i < n_blocks; i++)
         free(blocks[i]);
     n_blocks = n_mappings = 0;
-    lent = NULL; /* a few bytes, leaked on purpose */
+    exported = NULL; /* a few bytes, leaked on purpose */
     pthread_mutex_init(&lock, NULL);
 }
 

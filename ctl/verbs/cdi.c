@@ -39,7 +39,7 @@
 #define LIBALLOT_INSIDE "/run/allot/liballot.so.0"
 
 /* Files to mount into the container; "": not there. */
-struct luggage {
+struct container_mounts {
     char guard[INSTALLED_PATH_SIZE], liballot[INSTALLED_PATH_SIZE];
 };
 
@@ -133,7 +133,7 @@ static void put_variable(struct json_writer *w, const char *name, const char *va
 /* The specification of a grant, with one device named by the number of the lease. */
 static void put_spec(struct json_writer *w, const struct wire_grant *grant,
                      const struct wire_box *box, const char *socket,
-                     const struct luggage *luggage) {
+                     const struct container_mounts *mounts) {
     char number[24];
 
     snprintf(number, sizeof(number), "%" PRIu64, grant->lease);
@@ -156,7 +156,7 @@ static void put_spec(struct json_writer *w, const struct wire_grant *grant,
             put_variable(w, grant->environment[i].name, grant->environment[i].value);
     put_variable(w, "ALLOT_SOCKET", CLIENT_SOCKET_DEFAULT);
     put_variable(w, "TF_FORCE_GPU_ALLOW_GROWTH", "true");
-    if (*luggage->guard)
+    if (*mounts->guard)
         put_variable(w, "LD_PRELOAD", GUARD_INSIDE);
     json_end(w, ']');
     json_name(w, "deviceNodes");
@@ -174,9 +174,9 @@ static void put_spec(struct json_writer *w, const struct wire_grant *grant,
     json_name(w, "mounts");
     json_begin(w, '[');
     put_mount(w, socket, CLIENT_SOCKET_DEFAULT);
-    if (*luggage->guard) {
-        put_mount(w, luggage->guard, GUARD_INSIDE);
-        put_mount(w, luggage->liballot, LIBALLOT_INSIDE);
+    if (*mounts->guard) {
+        put_mount(w, mounts->guard, GUARD_INSIDE);
+        put_mount(w, mounts->liballot, LIBALLOT_INSIDE);
     }
     json_end(w, ']');
     json_end(w, '}');
@@ -264,23 +264,23 @@ static int serve(const struct gpuctl *ctl, struct client *client, const struct w
                  const char *dir, char **command) {
     cleanup(client_freep) struct client *asker = NULL;
     char path[PATH_MAX] = "";
-    struct luggage luggage;
+    struct container_mounts mounts;
     struct json_writer w = {};
     union wire_reply reply;
     const char *first = grant->n_shares ? grant->shares[0].device : "…";
     sigset_t signals;
     int number, status;
 
-    if (!installed_find(luggage.guard, "../guard/liballot-guard.so", GPUCTL_GUARD) ||
-        !installed_find(luggage.liballot, "../libclient/liballot.so.0", GPUCTL_LIBALLOT))
-        *luggage.guard = '\0';
+    if (!installed_find(mounts.guard, "../guard/liballot-guard.so", GPUCTL_GUARD) ||
+        !installed_find(mounts.liballot, "../libclient/liballot.so.0", GPUCTL_LIBALLOT))
+        *mounts.guard = '\0';
     /* The grant lives in `client`, so ask for the box on another connection. */
     status = call_connect(&asker, ctl);
     if (status == EXIT_OK)
         status = call_make(asker, WIRE_METHOD_GET_BOX, NULL, &reply);
     if (status != EXIT_OK)
         return EXIT_RUN_FAILED;
-    put_spec(&w, grant, reply.get_box.box, client_path(client), &luggage);
+    put_spec(&w, grant, reply.get_box.box, client_path(client), &mounts);
     if (!strcmp(dir, "-")) {
         if (pretty_print(&w, stdout) < 0)
             return gpuctl_complain(EXIT_RUN_FAILED, "out of memory");

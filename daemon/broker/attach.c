@@ -75,7 +75,7 @@ static int judge_rebuilt(struct broker *broker, struct user *user, const struct 
     for (size_t i = 0; i < attach->n_held; i++) {
         struct book *book = broker_find_book(broker, &attach->held[i].device);
         uint64_t held = books_round_up(attach->held[i].bytes), quota;
-        struct policy_face face;
+        struct policy_identity identity;
 
         /* Hours and drains concern new leases; this one existed before. */
         if (!book || book->device.state == DEVICE_LOST || book->device.seen.mig_enabled)
@@ -84,8 +84,8 @@ static int judge_rebuilt(struct broker *broker, struct user *user, const struct 
         for (size_t j = 0; j < i; j++)
             if (books[j] == book)
                 return verdict_refuse(ret, REFUSAL_DENIED, NULL, "%s is named twice", book->name);
-        face = visibility_face(book);
-        if (!policy_names_fit(&rules->devices, &face))
+        identity = visibility_identity(book);
+        if (!policy_names_fit(&rules->devices, &identity))
             return verdict_refuse(ret, REFUSAL_DENIED, NULL,
                                   "the administrator's rules do not let you use %s", book->name);
         if (!attach->is_in_scope &&

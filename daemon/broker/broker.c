@@ -109,14 +109,14 @@ struct book *broker_get_book(struct broker *broker, const struct gpuid *id) {
 
 static void book_measure(const struct broker *broker, struct book *book) {
     const struct sample_device *seen = &book->device.seen;
-    struct policy_face face = visibility_face(book);
-    uint64_t kept = policy_reserve(broker->policy, &face, seen->total_bytes);
+    struct policy_identity identity = visibility_identity(book);
+    uint64_t kept = policy_reserve(broker->policy, &identity, seen->total_bytes);
     uint64_t reserved = units_add(seen->reserved_bytes, kept);
 
     book->usable_bytes =
         reserved < seen->total_bytes ? books_round_down(seen->total_bytes - reserved) : 0;
     book->reserved_bytes = seen->total_bytes - book->usable_bytes;
-    book->require = policy_require(broker->policy, &face);
+    book->require = policy_require(broker->policy, &identity);
 }
 
 static void emit_to_holders(struct broker *broker, const struct book *book, enum notice_kind kind) {

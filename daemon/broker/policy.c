@@ -123,7 +123,7 @@ static int64_t number(const char *text, char end, const char **ret_rest) {
     return value;
 }
 
-bool policy_name_fits(const char *name, const struct policy_face *face) {
+bool policy_name_fits(const char *name, const struct policy_identity *identity) {
     char uuid[GPUID_TEXT_SIZE];
     const char *rest;
     struct pci_id pci;
@@ -133,29 +133,29 @@ bool policy_name_fits(const char *name, const struct policy_face *face) {
     /* A kind alone ("GPU-") would mean every device. */
     if (strncasecmp(name, "GPU-", 4) == 0 || strncasecmp(name, "MIG-", 4) == 0)
         return length > 4 && length < sizeof(uuid) &&
-               strncasecmp(gpuid_format(&face->id, uuid), name, length) == 0;
+               strncasecmp(gpuid_format(&identity->id, uuid), name, length) == 0;
 
     index = number(name, '\0', NULL);
     if (index >= 0)
-        return !face->parent && face->index == index;
+        return !identity->parent && identity->index == index;
     index = number(name, ':', &rest);
-    if (index >= 0 && number(rest, '\0', NULL) >= 0 && face->parent)
-        return face->index == index && face->place == number(rest, '\0', NULL);
+    if (index >= 0 && number(rest, '\0', NULL) >= 0 && identity->parent)
+        return identity->index == index && identity->place == number(rest, '\0', NULL);
     /* "1:0" is an instance, "01:00" a place on the bus. */
-    return !face->parent && length >= 5 && pci_id_parse(&pci, name) == 0 &&
-           pci_id_compare(&pci, &face->pci) == 0;
+    return !identity->parent && length >= 5 && pci_id_parse(&pci, name) == 0 &&
+           pci_id_compare(&pci, &identity->pci) == 0;
 }
 
-bool policy_names_fit(const struct policy_names *names, const struct policy_face *face) {
+bool policy_names_fit(const struct policy_names *names, const struct policy_identity *identity) {
     if (names->all)
         return true;
     for (size_t i = 0; i < names->n_names; i++) {
-        if (policy_name_fits(names->names[i], face))
+        if (policy_name_fits(names->names[i], identity))
             return true;
-        if (face->parent) {
-            struct policy_face gpu = { .id = *face->parent,
-                                       .pci = face->pci,
-                                       .index = face->index };
+        if (identity->parent) {
+            struct policy_identity gpu = { .id = *identity->parent,
+                                           .pci = identity->pci,
+                                           .index = identity->index };
 
             if (policy_name_fits(names->names[i], &gpu))
                 return true;
@@ -164,21 +164,23 @@ bool policy_names_fit(const struct policy_names *names, const struct policy_face
     return false;
 }
 
-uint64_t policy_reserve(const struct policy *policy, const struct policy_face *face,
+uint64_t policy_reserve(const struct policy *policy, const struct policy_identity *identity,
                         uint64_t total_bytes) {
     uint64_t bytes = 0;
 
     for (size_t i = 0; i < policy->n_devices; i++)
-        if (policy->devices[i].has_reserve && policy_names_fit(&policy->devices[i].devices, face))
+        if (policy->devices[i].has_reserve &&
+            policy_names_fit(&policy->devices[i].devices, identity))
             bytes = units_amount_of(&policy->devices[i].reserve, total_bytes);
     return bytes < total_bytes ? bytes : total_bytes;
 }
 
-enum require policy_require(const struct policy *policy, const struct policy_face *face) {
+enum require policy_require(const struct policy *policy, const struct policy_identity *identity) {
     enum require require = REQUIRE_NONE;
 
     for (size_t i = 0; i < policy->n_devices; i++)
-        if (policy->devices[i].has_require && policy_names_fit(&policy->devices[i].devices, face))
+        if (policy->devices[i].has_require &&
+            policy_names_fit(&policy->devices[i].devices, identity))
             require = policy->devices[i].require;
     return require;
 }
@@ -218,13 +220,13 @@ static bool window_allows(const struct policy_hours *hours, uid_t uid, const gid
     return false;
 }
 
-bool policy_hours_allow(const struct policy *policy, const struct policy_face *face,
+bool policy_hours_allow(const struct policy *policy, const struct policy_identity *identity,
                         uint16_t week_minute, uid_t uid, const gid_t *gids, size_t n_gids,
                         bool is_exclusive, uint16_t *ret_until) {
     for (size_t i = 0; i < policy->n_devices; i++) {
         const struct policy_device *device = &policy->devices[i];
 
-        if (device->n_hours == 0 || !policy_names_fit(&device->devices, face))
+        if (device->n_hours == 0 || !policy_names_fit(&device->devices, identity))
             continue;
         for (size_t j = 0; j < device->n_hours; j++) {
             const struct policy_hours *hours = &device->hours[j];

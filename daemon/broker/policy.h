@@ -180,7 +180,7 @@ void policy_rules_for(struct policy_rules *ret, const struct policy *policy, uid
                       const gid_t *gids, size_t n_gids);
 
 /* The names of a device. */
-struct policy_face {
+struct policy_identity {
     struct gpuid id;
     struct pci_id pci;
     uint32_t index;             /* bus order among GPUs */
@@ -189,17 +189,17 @@ struct policy_face {
 };
 
 /* Whether a name means this very device: exact, or the beginning of its UUID ("GPU-9e8d"). */
-bool policy_name_fits(const char *name, const struct policy_face *face);
+bool policy_name_fits(const char *name, const struct policy_identity *identity);
 
 /* Whether one of the names means it, or the GPU that it is an instance of. */
-bool policy_names_fit(const struct policy_names *names, const struct policy_face *face);
+bool policy_names_fit(const struct policy_names *names, const struct policy_identity *identity);
 
 /* Bytes that the administrator keeps back on a device of `total_bytes`. */
-uint64_t policy_reserve(const struct policy *policy, const struct policy_face *face,
+uint64_t policy_reserve(const struct policy *policy, const struct policy_identity *identity,
                         uint64_t total_bytes);
 
 /* What a lease on the device must have by the device's own rule; REQUIRE_NONE where it has none. */
-enum require policy_require(const struct policy *policy, const struct policy_face *face);
+enum require policy_require(const struct policy *policy, const struct policy_identity *identity);
 
 /* The strongest requirement that any rule of the policy makes. */
 enum require policy_strongest(const struct policy *policy);
@@ -211,6 +211,6 @@ bool policy_has_spending(const struct policy *policy);
  * Whether a new lease may be made at this minute of the week; `ret_until` (may be NULL) is the
  * minute at which the window that refuses it ends.
  */
-bool policy_hours_allow(const struct policy *policy, const struct policy_face *face,
+bool policy_hours_allow(const struct policy *policy, const struct policy_identity *identity,
                         uint16_t week_minute, uid_t uid, const gid_t *gids, size_t n_gids,
                         bool is_exclusive, uint16_t *ret_until);

@@ -14,10 +14,10 @@
 
 #include "base/visible.h"
 
-struct policy_face visibility_face(const struct book *book) {
+struct policy_identity visibility_identity(const struct book *book) {
     const struct sample_device *seen = &book->device.seen;
 
-    return (struct policy_face){
+    return (struct policy_identity){
         .id = seen->id,
         .pci = seen->pci,
         .index = seen->index,
@@ -45,12 +45,12 @@ static const char *why_not_ready(const struct book *book) {
 static int resolve(struct visibility *ret, struct verdict *verdict, struct book *const *books,
                    size_t n_books, const struct policy_rules *rules, const char *name) {
     const struct book *found = NULL;
-    struct policy_face face;
+    struct policy_identity identity;
     char text[64];
 
     for (size_t i = 0; i < n_books; i++) {
-        face = visibility_face(books[i]);
-        if (!policy_name_fits(name, &face))
+        identity = visibility_identity(books[i]);
+        if (!policy_name_fits(name, &identity))
             continue;
         if (found)
             return verdict_refuse(
@@ -64,8 +64,8 @@ static int resolve(struct visibility *ret, struct verdict *verdict, struct book 
                               "this box has no device %s; `gpuctl devices` lists its devices",
                               quoted(name, text));
 
-    face = visibility_face(found);
-    if (!policy_names_fit(&rules->devices, &face))
+    identity = visibility_identity(found);
+    if (!policy_names_fit(&rules->devices, &identity))
         return verdict_refuse(verdict, REFUSAL_DENIED, found,
                               "the administrator's rules do not let you use %s", found->name);
     if (found->device.state == DEVICE_LOST)
@@ -204,9 +204,9 @@ int visibility_decide(struct visibility *ret, struct verdict *ret_verdict,
 
     for (uint32_t i = 0; i < n_slots; i++) {
         const struct book *book = books[slots[i]];
-        struct policy_face face = visibility_face(book);
+        struct policy_identity identity = visibility_identity(book);
 
-        if (!policy_names_fit(&rules->devices, &face)) {
+        if (!policy_names_fit(&rules->devices, &identity)) {
             n_forbidden++;
         } else if (book->device.state != DEVICE_READY) {
             /* A GPU that is partitioned is no device, drained or not. */

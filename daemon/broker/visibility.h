@@ -40,4 +40,4 @@ int visibility_decide(struct visibility *ret, struct verdict *ret_verdict,
                       const struct visibility_request *request);
 
 /* The policy's view of a device. Borrows from `book`. */
-struct policy_face visibility_face(const struct book *book);
+struct policy_identity visibility_identity(const struct book *book);

@@ -30,7 +30,7 @@
 #include "daemon/server/session.h"
 
 /* A call that waits for a reading to end; in session->call.data. */
-struct asker {
+struct reload_waiter {
     struct list in_reload;
     struct session *session;
 };
@@ -53,7 +53,7 @@ struct reload {
     bool is_late;           /* it takes so long that no caller waits for it any more */
     bool is_due;            /* a caller asked while it was read: read again */
     bool is_told;           /* systemd was told that we are reloading */
-    struct list asked, due; /* struct asker: for this reading, for the next */
+    struct list asked, due; /* struct reload_waiter: for this reading, for the next */
     sd_event_source *source, *timer;
 };
 
@@ -119,14 +119,14 @@ static int start(struct reload *reload) {
  */
 
 /* `reason` NULL: it is done. */
-static void answer(struct list *askers, enum failure_code code, const char *reason) {
-    struct asker *asker;
+static void answer(struct list *waiters, enum failure_code code, const char *reason) {
+    struct reload_waiter *waiter;
 
-    while ((asker = list_first(askers, struct asker, in_reload))) {
-        struct session *session = asker->session;
+    while ((waiter = list_first(waiters, struct reload_waiter, in_reload))) {
+        struct session *session = waiter->session;
 
-        list_remove(&asker->in_reload);
-        free(asker);
+        list_remove(&waiter->in_reload);
+        free(waiter);
         if (reason)
             session_finish_failed(session, &(struct failure){ .code = code, .reason = reason });
         else
@@ -230,26 +230,26 @@ void reload_signal(struct reload *reload) {
 }
 
 static void on_cancelled(struct session *session) {
-    struct asker *asker = session->call.data;
+    struct reload_waiter *waiter = session->call.data;
 
-    list_remove(&asker->in_reload);
-    free(asker);
+    list_remove(&waiter->in_reload);
+    free(waiter);
 }
 
 unsigned reload_call(struct reload *reload, struct session *session,
                      const struct varlink_call *call) {
-    struct asker *asker;
+    struct reload_waiter *waiter;
 
     reload->is_due = true;
     if (reload->is_late)
         return methods_fail(session, call, FAILURE_BUSY, "%s", late_reason);
-    asker = calloc(1, sizeof(*asker));
-    if (!asker)
+    waiter = calloc(1, sizeof(*waiter));
+    if (!waiter)
         return methods_fail(session, call, FAILURE_BUSY,
                             "the daemon is out of memory: try again later");
-    asker->session = session;
-    list_append(&reload->due, &asker->in_reload);
-    session_block(session, call, asker, on_cancelled);
+    waiter->session = session;
+    list_append(&reload->due, &waiter->in_reload);
+    session_block(session, call, waiter, on_cancelled);
     if (!reload->is_reading)
         begin(reload);
     return 16;

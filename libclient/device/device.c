@@ -86,33 +86,33 @@ void device_dealloc(struct device *device, const struct device_block *block) {
 }
 
 /* What a buffer needs to free its block. */
-struct loan {
+struct owned_block {
     struct device *device;
     struct device_block block;
 };
 
-static void loan_end(void *data, void *userdata) {
-    struct loan *loan = userdata;
+static void owned_block_end(void *data, void *userdata) {
+    struct owned_block *owned = userdata;
 
-    device_dealloc(loan->device, &loan->block);
-    device_unref(loan->device);
-    free(loan);
+    device_dealloc(owned->device, &owned->block);
+    device_unref(owned->device);
+    free(owned);
 }
 
 int device_buffer_of(struct device *device, const struct device_block *block, uint64_t bytes,
                      const char *tag, struct buffer **ret, struct allot_error *err) {
-    struct loan *loan = calloc(1, sizeof(*loan));
+    struct owned_block *owned = calloc(1, sizeof(*owned));
     int r;
 
-    if (!loan) {
+    if (!owned) {
         device_dealloc(device, block);
         return error_set(err, -ENOMEM, "%s: no host memory for a buffer", tag);
     }
-    loan->device = device_ref(device);
-    loan->block = *block;
-    r = buffer_over(ret, loan->block.data, bytes, loan_end, loan);
+    owned->device = device_ref(device);
+    owned->block = *block;
+    r = buffer_over(ret, owned->block.data, bytes, owned_block_end, owned);
     if (r < 0) {
-        loan_end(NULL, loan);
+        owned_block_end(NULL, owned);
         return error_set(err, r, "%s: no host memory for a buffer", tag);
     }
     return 0;

@@ -24,7 +24,7 @@ struct queued {
 };
 
 /* What a channel or a device does now. */
-struct carrier {
+struct channel_use {
     uint32_t task, to, log; /* being carried; task NONE: idle */
     uint32_t first, last;   /* queue; NONE: empty */
 };
@@ -64,7 +64,7 @@ struct dispatch {
     uint32_t *running;               /* by device: task, unless it is idle */
     uint32_t *latest;                /* by device: the task that started last */
     double *started_usec;            /* by device */
-    struct carrier *carriers;        /* by channel */
+    struct channel_use *uses;        /* by channel */
     struct event_heap_entry *events; /* of the heap */
     uint64_t *live, *peak;           /* by device; only if capped */
     uint32_t *left;                  /* by task: what keeps its output alive; only if capped */
@@ -100,7 +100,7 @@ static void layout(struct dispatch *s, uint8_t *block) {
     PART(running, d * sizeof(*s->running));
     PART(latest, d * sizeof(*s->latest));
     PART(started_usec, d * sizeof(*s->started_usec));
-    PART(carriers, g->n_channels * sizeof(*s->carriers));
+    PART(uses, g->n_channels * sizeof(*s->uses));
     PART(events, (d + g->n_channels) * sizeof(*s->events));
     if (g->is_capped) {
         PART(live, d * sizeof(*s->live));
@@ -180,8 +180,8 @@ static inline void consume(struct dispatch *s, const struct dispatch_input *plan
 static inline void enqueue(struct dispatch *s, uint32_t task, uint32_t from, uint32_t to,
                            uint32_t *n_touched) {
     uint32_t channel = task_graph_link(s->graph, from, to)->channel;
-    struct carrier *carrier = &s->carriers[channel];
-    uint32_t i = s->state->n_queued++, after = carrier->last;
+    struct channel_use *use = &s->uses[channel];
+    uint32_t i = s->state->n_queued++, after = use->last;
     double now = s->state->now;
 
     s->queue[i] = (struct queued){ now, task, to, TASK_GRAPH_NONE, TASK_GRAPH_NONE };
@@ -191,17 +191,17 @@ static inline void enqueue(struct dispatch *s, uint32_t task, uint32_t from, uin
         after = s->queue[after].previous;
     s->queue[i].previous = after;
     if (after == TASK_GRAPH_NONE) {
-        s->queue[i].next = carrier->first;
-        carrier->first = i;
+        s->queue[i].next = use->first;
+        use->first = i;
     } else {
         s->queue[i].next = s->queue[after].next;
         s->queue[after].next = i;
     }
     if (s->queue[i].next == TASK_GRAPH_NONE)
-        carrier->last = i;
+        use->last = i;
     else
         s->queue[s->queue[i].next].previous = i;
-    if (carrier->task == TASK_GRAPH_NONE)
+    if (use->task == TASK_GRAPH_NONE)
         s->touched[(*n_touched)++] = channel;
 }
 
@@ -239,11 +239,11 @@ static inline void end_transfer(struct dispatch *s, const struct dispatch_input 
                                 uint32_t channel, uint32_t *n_touched, bool is_recording,
                                 bool is_capped) {
     const struct task_graph *g = s->graph;
-    struct carrier *carrier = &s->carriers[channel];
-    uint32_t u = carrier->task, to = carrier->to;
+    struct channel_use *use = &s->uses[channel];
+    uint32_t u = use->task, to = use->to;
 
-    carrier->task = TASK_GRAPH_NONE;
-    if (carrier->first != TASK_GRAPH_NONE)
+    use->task = TASK_GRAPH_NONE;
+    if (use->first != TASK_GRAPH_NONE)
         s->touched[(*n_touched)++] = channel;
     if (is_capped)
         release(s, u, plan->device[u]);
@@ -251,7 +251,7 @@ static inline void end_transfer(struct dispatch *s, const struct dispatch_input 
         uint32_t w = g->consumers.items[i];
 
         if (plan->device[w] == to && --s->missing[w] == 0)
-            became_ready(s, plan, w, u, carrier->log, is_recording);
+            became_ready(s, plan, w, u, use->log, is_recording);
     }
 }
 
@@ -326,25 +326,25 @@ static inline void start_transfers(struct dispatch *s, const struct dispatch_inp
     const struct task_graph *g = s->graph;
 
     for (uint32_t i = 0; i < n_touched; i++) {
-        struct carrier *carrier = &s->carriers[s->touched[i]];
+        struct channel_use *use = &s->uses[s->touched[i]];
         struct queued *q;
         double end;
 
-        if (carrier->task != TASK_GRAPH_NONE || carrier->first == TASK_GRAPH_NONE)
+        if (use->task != TASK_GRAPH_NONE || use->first == TASK_GRAPH_NONE)
             continue;
-        q = &s->queue[carrier->first];
-        carrier->task = q->task;
-        carrier->to = q->to;
-        carrier->first = q->next;
+        q = &s->queue[use->first];
+        use->task = q->task;
+        use->to = q->to;
+        use->first = q->next;
         if (q->next == TASK_GRAPH_NONE)
-            carrier->last = TASK_GRAPH_NONE;
+            use->last = TASK_GRAPH_NONE;
         else
             s->queue[q->next].previous = TASK_GRAPH_NONE;
         end = s->state->now + task_graph_transfer(g, q->task, plan->device[q->task], q->to);
         if (is_recording) {
             s->record.transfers[s->state->n_log] =
-                (struct dispatch_transfer){ q->task, q->to, s->state->now, end, carrier->log };
-            carrier->log = s->state->n_log;
+                (struct dispatch_transfer){ q->task, q->to, s->state->now, end, use->log };
+            use->log = s->state->n_log;
         }
         s->state->n_log++;
         if (is_capped)
@@ -357,7 +357,7 @@ static void snapshot_take(struct dispatch *s, struct dispatch_snapshot *snapshot
     uint32_t n = 0;
 
     for (uint32_t c = 0; c < s->graph->n_channels; c++)
-        for (uint32_t i = s->carriers[c].first; i != TASK_GRAPH_NONE; i = s->queue[i].next)
+        for (uint32_t i = s->uses[c].first; i != TASK_GRAPH_NONE; i = s->queue[i].next)
             n++;
     if (n > snapshot->queued_size) {
         struct queued *more = realloc(snapshot->queued, (size_t)n * 2 * sizeof(*more));
@@ -371,7 +371,7 @@ static void snapshot_take(struct dispatch *s, struct dispatch_snapshot *snapshot
     }
     n = 0;
     for (uint32_t c = 0; c < s->graph->n_channels; c++)
-        for (uint32_t i = s->carriers[c].first; i != TASK_GRAPH_NONE; i = s->queue[i].next) {
+        for (uint32_t i = s->uses[c].first; i != TASK_GRAPH_NONE; i = s->queue[i].next) {
             snapshot->queued[n] = s->queue[i];
             snapshot->queued[n++].previous = c;
         }
@@ -386,17 +386,17 @@ static void snapshot_restore(struct dispatch *s, const struct dispatch_snapshot 
     s->state->n_queued = 0;
     for (uint32_t i = 0; i < snapshot->n_queued; i++) {
         uint32_t channel = snapshot->queued[i].previous, at = s->state->n_queued++;
-        struct carrier *carrier = &s->carriers[channel];
+        struct channel_use *use = &s->uses[channel];
         bool is_first = i == 0 || snapshot->queued[i - 1].previous != channel;
 
         s->queue[at] = snapshot->queued[i];
         s->queue[at].previous = is_first ? TASK_GRAPH_NONE : at - 1;
         s->queue[at].next = TASK_GRAPH_NONE;
         if (is_first)
-            carrier->first = at;
+            use->first = at;
         else
             s->queue[at - 1].next = at;
-        carrier->last = at;
+        use->last = at;
     }
 }
 
@@ -409,7 +409,7 @@ static void begin(struct dispatch *s, const struct dispatch_input *plan, bool is
     for (uint32_t d = 0; d < g->n_devices; d++)
         s->latest[d] = TASK_GRAPH_NONE;
     for (uint32_t c = 0; c < g->n_channels; c++)
-        s->carriers[c] = (struct carrier){ TASK_GRAPH_NONE, 0, TASK_GRAPH_NONE, TASK_GRAPH_NONE,
+        s->uses[c] = (struct channel_use){ TASK_GRAPH_NONE, 0, TASK_GRAPH_NONE, TASK_GRAPH_NONE,
                                            TASK_GRAPH_NONE };
     s->state->last_task = TASK_GRAPH_NONE;
     s->state->heap.events = s->events;

@@ -49,12 +49,12 @@ static uint32_t permitted(const struct broker *broker, const struct user *user,
     for (uint32_t i = 0; i < claim->n_options; i++) {
         const struct option *option = &claim->options[i];
         const struct book *book = broker->books[option->slot];
-        struct policy_face face = visibility_face(book);
+        struct policy_identity identity = visibility_identity(book);
 
         if (!device_facts_is_leasable(&book->device))
             continue;
         if (broker->policy->n_devices > 0 &&
-            !policy_hours_allow(broker->policy, &face, now.week_minute, user->uid, user->gids,
+            !policy_hours_allow(broker->policy, &identity, now.week_minute, user->uid, user->gids,
                                 user->n_gids, claim->is_exclusive, &ret->until_minute)) {
             ret->why = WHY_HOURS;
             ret->blocked = option->slot;

@@ -80,7 +80,7 @@ int compile_edges(const struct compile *compile, struct compile_edges *ret) {
     return 0;
 }
 
-struct look {
+struct before_search {
     const struct compile_edges *edges;
     uint32_t *mark;  /* by item: the last that it was found to come before, + 1 */
     uint32_t *stack; /* room for all items */
@@ -88,23 +88,24 @@ struct look {
 };
 
 /* Mark the items that must run before `item`: at most n_steps of them, none below `lowest`. */
-static void mark_before(struct look *look, uint32_t item, uint32_t lowest, uint32_t stamp) {
-    const struct compile_edges *edges = look->edges;
-    uint32_t n_stack = 0, n_left = look->n_steps;
+static void mark_before(struct before_search *search, uint32_t item, uint32_t lowest,
+                        uint32_t stamp) {
+    const struct compile_edges *edges = search->edges;
+    uint32_t n_stack = 0, n_left = search->n_steps;
 
-    look->stack[n_stack++] = item;
+    search->stack[n_stack++] = item;
     while (n_stack > 0) {
-        uint32_t at = look->stack[--n_stack];
+        uint32_t at = search->stack[--n_stack];
 
         for (uint32_t e = edges->first_before[at]; e < edges->first_before[at + 1]; e++) {
             uint32_t before = edges->before[e];
 
-            if (before < lowest || look->mark[before] == stamp)
+            if (before < lowest || search->mark[before] == stamp)
                 continue;
             if (n_left-- == 0)
                 return;
-            look->mark[before] = stamp;
-            look->stack[n_stack++] = before;
+            search->mark[before] = stamp;
+            search->stack[n_stack++] = before;
         }
     }
 }
@@ -127,7 +128,7 @@ int compile_edges_reduce(const struct compile *compile, struct compile_edges *ed
     cleanup(freep) uint32_t *mark = calloc(n_items + 1, sizeof(*mark));
     cleanup(freep) uint32_t *stack = malloc((n_items + 1) * sizeof(*stack));
     uint32_t n_edges = edges->first_before[n_items], n = 0, begin = 0;
-    struct look look = { edges, mark, stack, LOOK_BACK + LOOK_BACK_ALL / (n_edges + 1) };
+    struct before_search search = { edges, mark, stack, LOOK_BACK + LOOK_BACK_ALL / (n_edges + 1) };
 
     if (!mark || !stack)
         return -ENOMEM;
@@ -140,7 +141,7 @@ int compile_edges_reduce(const struct compile *compile, struct compile_edges *ed
         /* The highest first: what it implies lies below it. */
         for (uint32_t e = end; end - begin > 1 && e-- > begin;)
             if (mark[edges->before[e]] != i + 1)
-                mark_before(&look, edges->before[e], edges->before[begin], i + 1);
+                mark_before(&search, edges->before[e], edges->before[begin], i + 1);
         for (uint32_t e = begin; e < end; e++)
             if (mark[edges->before[e]] != i + 1)
                 edges->before[n++] = edges->before[e];

@@ -24,7 +24,7 @@ static const char *const types[N_TYPES] = { DEVICE_GPU_TYPE, DEVICE_CPU_TYPE };
 static const enum kernel_device kernel_types[N_TYPES] = { KERNEL_GPU, KERNEL_CPU };
 
 /* Everything the problem points to. */
-struct paper {
+struct problem_parts {
     struct placer_op *ops;
     uint32_t n_ops;
     const struct opdef **defs; /* of ops */
@@ -38,62 +38,62 @@ struct paper {
     size_t n_edges, n_flows, n_kernels;
 };
 
-static void paper_done(struct paper *paper) {
-    free(paper->ops);
-    free(paper->defs);
-    free(paper->masks);
-    free(paper->nodes);
-    free(paper->edges);
-    free(paper->flows);
-    free(paper->kernels);
-    free(paper->device_names);
-    map_done(&paper->known);
+static void problem_parts_done(struct problem_parts *parts) {
+    free(parts->ops);
+    free(parts->defs);
+    free(parts->masks);
+    free(parts->nodes);
+    free(parts->edges);
+    free(parts->flows);
+    free(parts->kernels);
+    free(parts->device_names);
+    map_done(&parts->known);
 }
 
-static int paper_make(struct paper *paper, const struct allot_graph *graph, uint32_t n_nodes,
-                      uint32_t n_devices) {
+static int problem_parts_make(struct problem_parts *parts, const struct allot_graph *graph,
+                              uint32_t n_nodes, uint32_t n_devices) {
     size_t n_edges = 0, n_flows = 0;
 
     for (uint32_t i = 0; i < n_nodes; i++) {
         n_edges += graph_node(graph, i)->n_inputs;
         n_flows += graph_node(graph, i)->n_inputs + graph_node(graph, i)->n_outputs;
     }
-    paper->ops = calloc(n_nodes + 1, sizeof(*paper->ops));
-    paper->defs = calloc(n_nodes + 1, sizeof(struct opdef *));
-    paper->masks = calloc(n_nodes + 1, sizeof(*paper->masks));
-    paper->nodes = calloc(n_nodes + 1, sizeof(*paper->nodes));
-    paper->edges = calloc(n_edges + 1, sizeof(*paper->edges));
-    paper->flows = calloc(n_flows + 1, sizeof(*paper->flows));
-    paper->kernels = calloc((size_t)N_TYPES * n_nodes + 1, sizeof(*paper->kernels));
-    paper->device_names = calloc(n_devices + 1, sizeof(char *));
-    return paper->ops && paper->defs && paper->masks && paper->nodes && paper->edges &&
-                   paper->flows && paper->kernels && paper->device_names
+    parts->ops = calloc(n_nodes + 1, sizeof(*parts->ops));
+    parts->defs = calloc(n_nodes + 1, sizeof(struct opdef *));
+    parts->masks = calloc(n_nodes + 1, sizeof(*parts->masks));
+    parts->nodes = calloc(n_nodes + 1, sizeof(*parts->nodes));
+    parts->edges = calloc(n_edges + 1, sizeof(*parts->edges));
+    parts->flows = calloc(n_flows + 1, sizeof(*parts->flows));
+    parts->kernels = calloc((size_t)N_TYPES * n_nodes + 1, sizeof(*parts->kernels));
+    parts->device_names = calloc(n_devices + 1, sizeof(char *));
+    return parts->ops && parts->defs && parts->masks && parts->nodes && parts->edges &&
+                   parts->flows && parts->kernels && parts->device_names
                ? 0
                : -ENOMEM;
 }
 
-static bool is_same_op(const struct paper *paper, uint32_t op, const struct node *node,
+static bool is_same_op(const struct problem_parts *parts, uint32_t op, const struct node *node,
                        uint8_t mask) {
-    return paper->defs[op] == node->op && paper->masks[op] == mask &&
-           paper->ops[op].n_inputs == node->n_inputs && paper->ops[op].n_outputs == node->n_outputs;
+    return parts->defs[op] == node->op && parts->masks[op] == mask &&
+           parts->ops[op].n_inputs == node->n_inputs && parts->ops[op].n_outputs == node->n_outputs;
 }
 
-static void op_flows(struct paper *paper, struct placer_op *op, const struct allot_graph *graph,
-                     const struct node *node) {
-    op->inputs = &paper->flows[paper->n_flows];
+static void op_flows(struct problem_parts *parts, struct placer_op *op,
+                     const struct allot_graph *graph, const struct node *node) {
+    op->inputs = &parts->flows[parts->n_flows];
     op->n_inputs = node->n_inputs;
     for (uint32_t i = 0; i < node->n_inputs; i++)
-        paper->flows[paper->n_flows++] =
+        parts->flows[parts->n_flows++] =
             node_input(graph, node, i)->is_variable ? PLACER_RESOURCE : PLACER_VALUE;
-    op->outputs = &paper->flows[paper->n_flows];
+    op->outputs = &parts->flows[parts->n_flows];
     op->n_outputs = node->n_outputs;
     for (uint32_t i = 0; i < node->n_outputs; i++)
-        paper->flows[paper->n_flows++] =
+        parts->flows[parts->n_flows++] =
             node->outputs[i].is_variable ? PLACER_RESOURCE : PLACER_VALUE;
 }
 
-static int op_of(struct paper *paper, const struct allot_graph *graph, const struct node *node,
-                 uint32_t *ret) {
+static int op_of(struct problem_parts *parts, const struct allot_graph *graph,
+                 const struct node *node, uint32_t *ret) {
     const struct kernel *rows[N_TYPES];
     struct placer_op *op;
     uint8_t mask = 0;
@@ -105,32 +105,32 @@ static int op_of(struct paper *paper, const struct allot_graph *graph, const str
         mask |= (uint8_t)((rows[type] != NULL) << type);
     }
     key = ((uintptr_t)node->op * 31 + node->n_inputs) * 31 + node->n_outputs * 4 + mask;
-    found = map_find(&paper->known, key);
+    found = map_find(&parts->known, key);
     *ret = (uint32_t)((uintptr_t)found - 1);
-    if (found && is_same_op(paper, *ret, node, mask))
+    if (found && is_same_op(parts, *ret, node, mask))
         return 0;
 
-    *ret = paper->n_ops++;
-    op = &paper->ops[*ret];
-    paper->defs[*ret] = node->op;
-    paper->masks[*ret] = mask;
+    *ret = parts->n_ops++;
+    op = &parts->ops[*ret];
+    parts->defs[*ret] = node->op;
+    parts->masks[*ret] = mask;
     op->name = node->op->name;
     op->is_metadata = node->op->flags & OPDEF_METADATA;
-    op_flows(paper, op, graph, node);
-    op->kernels = &paper->kernels[paper->n_kernels];
+    op_flows(parts, op, graph, node);
+    op->kernels = &parts->kernels[parts->n_kernels];
     for (uint32_t type = 0; type < N_TYPES; type++)
         if (rows[type]) {
-            paper->kernels[paper->n_kernels++] =
+            parts->kernels[parts->n_kernels++] =
                 (struct placer_kernel){ type, rows[type]->priority };
             op->n_kernels++;
         }
-    return found ? 0 : map_put(&paper->known, key, (void *)((uintptr_t)*ret + 1));
+    return found ? 0 : map_put(&parts->known, key, (void *)((uintptr_t)*ret + 1));
 }
 
-static int node_of(struct paper *paper, const struct placement *placement,
+static int node_of(struct problem_parts *parts, const struct placement *placement,
                    const struct allot_graph *graph, const struct node *node) {
-    struct placer_node *placed = &paper->nodes[node->id];
-    int r = op_of(paper, graph, node, &placed->op);
+    struct placer_node *placed = &parts->nodes[node->id];
+    int r = op_of(parts, graph, node, &placed->op);
 
     if (r < 0)
         return r;
@@ -138,13 +138,13 @@ static int node_of(struct paper *paper, const struct placement *placement,
     placed->requested = node->device;
     placed->assigned =
         node->id < placement->n_nodes && placement->devices[node->id] != PLACEMENT_NONE
-            ? paper->device_names[placement->devices[node->id]]
+            ? parts->device_names[placement->devices[node->id]]
             : NULL;
     placed->colocate = node->colocate;
     placed->n_colocate = node->n_colocate;
-    placed->inputs = &paper->edges[paper->n_edges];
+    placed->inputs = &parts->edges[parts->n_edges];
     for (uint32_t i = 0; i < node->n_inputs; i++)
-        paper->edges[paper->n_edges++] =
+        parts->edges[parts->n_edges++] =
             (struct placer_edge){ node->inputs[i].node, node->inputs[i].output };
     return 0;
 }
@@ -214,26 +214,26 @@ static int ask(struct placement *placement, uint32_t n, const struct placer_prob
     return 0;
 }
 
-/* The first `n` nodes of the graph as the placer's problem, on `paper`. */
-static int describe(struct paper *paper, const struct placement *placement,
+/* The first `n` nodes of the graph as the placer's problem, in `parts`. */
+static int describe(struct problem_parts *parts, const struct placement *placement,
                     const struct placement_request *request, uint32_t n, struct placer_problem *ret,
                     struct allot_error *err) {
-    int r = paper_make(paper, request->graph, n, request->n_devices);
+    int r = problem_parts_make(parts, request->graph, n, request->n_devices);
 
     for (uint32_t i = 0; r == 0 && i < request->n_devices; i++)
-        paper->device_names[i] = request->devices[i]->name;
+        parts->device_names[i] = request->devices[i]->name;
     for (uint32_t i = 0; r == 0 && i < n; i++)
         r = halt_is_set(request->halt)
                 ? -ECANCELED
-                : node_of(paper, placement, request->graph, graph_node(request->graph, i));
+                : node_of(parts, placement, request->graph, graph_node(request->graph, i));
     *ret = (struct placer_problem){
         .types = types,
         .n_types = N_TYPES,
-        .devices = paper->device_names,
+        .devices = parts->device_names,
         .n_devices = request->n_devices,
-        .ops = paper->ops,
-        .n_ops = paper->n_ops,
-        .nodes = paper->nodes,
+        .ops = parts->ops,
+        .n_ops = parts->n_ops,
+        .nodes = parts->nodes,
         .n_nodes = n,
         .soft = request->soft,
         .halt = request->halt,
@@ -243,14 +243,14 @@ static int describe(struct paper *paper, const struct placement *placement,
 
 int placement_extend(struct placement *placement, const struct placement_request *request, bool log,
                      struct allot_error *err) {
-    cleanup(paper_done) struct paper paper = { 0 };
+    cleanup(problem_parts_done) struct problem_parts parts = { 0 };
     uint32_t n = graph_n_nodes(request->graph);
     struct placer_problem problem;
     int r;
 
     if (n == placement->n_nodes)
         return 0;
-    r = describe(&paper, placement, request, n, &problem, err);
+    r = describe(&parts, placement, request, n, &problem, err);
     if (r == 0)
         r = ask(placement, n, &problem, err);
     if (r < 0)
@@ -263,7 +263,7 @@ int placement_extend(struct placement *placement, const struct placement_request
 
 int placement_choices(struct placement *placement, const struct placement_request *request,
                       uint32_t n, struct placer_choice *ret, struct allot_error *err) {
-    cleanup(paper_done) struct paper paper = { 0 };
+    cleanup(problem_parts_done) struct problem_parts parts = { 0 };
     cleanup(freep) struct placer_error *error = calloc(1, sizeof(*error));
     struct placer_problem problem;
     int r;
@@ -272,7 +272,7 @@ int placement_choices(struct placement *placement, const struct placement_reques
         return no_memory(n, err);
     for (; placement->n_nodes < n; placement->n_nodes++)
         placement->devices[placement->n_nodes] = PLACEMENT_NONE;
-    r = describe(&paper, placement, request, n, &problem, err);
+    r = describe(&parts, placement, request, n, &problem, err);
     return r < 0 ? r : refused(placer_choices(&problem, ret, error), n, error, err);
 }
 

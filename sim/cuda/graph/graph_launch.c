@@ -91,7 +91,7 @@ static CUresult launch_step(struct exec *exec, struct exec_step *step, const str
 }
 
 /* The rooms of one launch. */
-struct stay {
+struct launch_rooms {
     size_t n;
     struct {
         struct graph_room
@@ -100,22 +100,22 @@ struct stay {
     } at[];
 };
 
-static void stay_give(struct stay *stay) {
-    while (stay->n) {
-        stay->n--;
-        graph_room_give(stay->at[stay->n].room, stay->at[stay->n].share);
+static void launch_rooms_give(struct launch_rooms *rooms) {
+    while (rooms->n) {
+        rooms->n--;
+        graph_room_give(rooms->at[rooms->n].room, rooms->at[rooms->n].share);
     }
 }
 
-static uint64_t stay_end(void *argument) {
+static uint64_t launch_rooms_end(void *argument) {
     DRIVER_LOCKED();
-    stay_give(argument);
+    launch_rooms_give(argument);
     return 0;
 }
 
-static void stay_undo(struct exec *exec, struct stay *stay) {
-    stay_give(stay);
-    free(stay);
+static void launch_rooms_undo(struct exec *exec, struct launch_rooms *rooms) {
+    launch_rooms_give(rooms);
+    free(rooms);
     for (size_t i = 0; i < exec->n_steps; i++) {
         if (exec->steps[i].taken)
             graph_memory_free(exec->steps[i].content.memory);
@@ -124,14 +124,15 @@ static void stay_undo(struct exec *exec, struct stay *stay) {
 }
 
 /* Charge what a launch needs: all of it or nothing. */
-static CUresult stay_begin(struct exec *exec, const struct stream *stream, struct stay **ret) {
-    struct stay *stay = calloc(1, sizeof(*stay) + exec->n_rooms * sizeof(stay->at[0]));
-    CUresult r = stay ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+static CUresult launch_rooms_begin(struct exec *exec, const struct stream *stream,
+                                   struct launch_rooms **ret) {
+    struct launch_rooms *rooms = calloc(1, sizeof(*rooms) + exec->n_rooms * sizeof(rooms->at[0]));
+    CUresult r = rooms ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 
     for (size_t i = 0; i < exec->n_rooms && r == CUDA_SUCCESS; i++) {
-        stay->at[i].room = exec->rooms[i];
-        r = graph_room_take(exec->rooms[i], stream->number, &stay->at[i].share);
-        stay->n += r == CUDA_SUCCESS;
+        rooms->at[i].room = exec->rooms[i];
+        r = graph_room_take(exec->rooms[i], stream->number, &rooms->at[i].share);
+        rooms->n += r == CUDA_SUCCESS;
     }
     for (size_t i = 0; i < exec->n_steps && r == CUDA_SUCCESS; i++) {
         struct exec_step *step = &exec->steps[i];
@@ -145,15 +146,15 @@ static CUresult stay_begin(struct exec *exec, const struct stream *stream, struc
         step->taken &= r == CUDA_SUCCESS;
     }
     if (r == CUDA_SUCCESS)
-        *ret = stay;
-    else if (stay)
-        stay_undo(exec, stay);
+        *ret = rooms;
+    else if (rooms)
+        launch_rooms_undo(exec, rooms);
     return r;
 }
 
-/* Release everything when all leaves of the launch are done; `stay` is taken over on success. */
-static CUresult stay_submit(struct exec *exec, const struct stream *stream, struct stay *stay,
-                            struct work **ret) {
+/* Release everything when all leaves of the launch are done; `rooms` is taken over on success. */
+static CUresult launch_rooms_submit(struct exec *exec, const struct stream *stream,
+                                    struct launch_rooms *rooms, struct work **ret) {
     cleanup(submit_list_done) struct submit_list leaves = { 0 };
     struct submit_task *task;
     CUresult r;
@@ -163,7 +164,7 @@ static CUresult stay_submit(struct exec *exec, const struct stream *stream, stru
     TRY(submit_task_new(
         stream->context,
         &(struct stream_order){
-            .run = stay_end, .argument = stay, .release = free, .regardless = true },
+            .run = launch_rooms_end, .argument = rooms, .release = free, .regardless = true },
         &task));
     r = submit_to_lane(&exec->memory_lane, task, NULL, &leaves, ret);
     if (r == CUDA_SUCCESS)
@@ -178,7 +179,7 @@ static CUresult launch(struct exec *exec, struct stream *stream) {
     cleanup(submit_list_done) struct submit_list first = { 0 };
     cleanup(freep) struct work **works = calloc(exec->n_steps + 1, sizeof(*works));
     struct work *tail = NULL, *end = NULL;
-    struct stay *stay = NULL;
+    struct launch_rooms *rooms = NULL;
     CUresult r = CUDA_SUCCESS;
     size_t n = 0;
 
@@ -189,7 +190,7 @@ static CUresult launch(struct exec *exec, struct stream *stream) {
     TRY(check_launch(exec));
     TRY(stream_awaits(stream, &first));
     if (exec->has_memory)
-        TRY(stay_begin(exec, stream, &stay));
+        TRY(launch_rooms_begin(exec, stream, &rooms));
     exec->lanes[0].number = stream->number;
     exec->lanes[0].sequence = stream->sequence;
     for (size_t i = 0; i < exec->n_lanes; i++)
@@ -212,15 +213,15 @@ static CUresult launch(struct exec *exec, struct stream *stream) {
         }
         work_unref(driver.executor, works[i]);
     }
-    if (stay && r == CUDA_SUCCESS)
-        r = stay_submit(exec, stream, stay, &end);
+    if (rooms && r == CUDA_SUCCESS)
+        r = launch_rooms_submit(exec, stream, rooms, &end);
     if (end) {
         exec->last[exec->n_last++] = end;
         return stream_await(stream, end);
     }
-    if (stay) {
-        stay_give(stay);
-        free(stay);
+    if (rooms) {
+        launch_rooms_give(rooms);
+        free(rooms);
     }
     return r;
 }

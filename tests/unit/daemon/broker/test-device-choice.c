@@ -254,23 +254,23 @@ END_TEST
 
 START_TEST(names_mean_what_people_write) {
     struct gpuid gpu = fixture_gpu(2);
-    struct policy_face face = { .id = gpu, .pci = { .bus = 2 }, .index = 2 };
-    struct policy_face mig = {
+    struct policy_identity identity = { .id = gpu, .pci = { .bus = 2 }, .index = 2 };
+    struct policy_identity mig = {
         .id = fixture_mig(2, 1), .pci = { .bus = 2 }, .index = 2, .parent = &gpu, .place = 1
     };
     char *parents[] = { (char *)(uintptr_t) "2" };
 
-    ck_assert(policy_name_fits("2", &face));
-    ck_assert(policy_name_fits("GPU-02", &face));
-    ck_assert(policy_name_fits("gpu-02", &face));
-    ck_assert(policy_name_fits("00000000:02:00.0", &face));
-    ck_assert(policy_name_fits("02:00", &face));
-    ck_assert(!policy_name_fits("2:0", &face));
-    ck_assert(!policy_name_fits("GPU-", &face));
-    ck_assert(!policy_name_fits("GPU-03", &face));
-    ck_assert(!policy_name_fits("", &face));
-    ck_assert(!policy_name_fits("2 ", &face));
-    ck_assert(!policy_name_fits("99999999999999999999", &face));
+    ck_assert(policy_name_fits("2", &identity));
+    ck_assert(policy_name_fits("GPU-02", &identity));
+    ck_assert(policy_name_fits("gpu-02", &identity));
+    ck_assert(policy_name_fits("00000000:02:00.0", &identity));
+    ck_assert(policy_name_fits("02:00", &identity));
+    ck_assert(!policy_name_fits("2:0", &identity));
+    ck_assert(!policy_name_fits("GPU-", &identity));
+    ck_assert(!policy_name_fits("GPU-03", &identity));
+    ck_assert(!policy_name_fits("", &identity));
+    ck_assert(!policy_name_fits("2 ", &identity));
+    ck_assert(!policy_name_fits("99999999999999999999", &identity));
     ck_assert(!policy_name_fits("2", &mig));
     ck_assert(policy_name_fits("2:1", &mig));
     ck_assert(!policy_name_fits("2:0", &mig));

@@ -187,7 +187,7 @@ START_TEST(what_is_required_depends_on_mode_user_and_device) {
         { "[device all]\nrequire = scope\n[device 0]\nrequire = driver\n", REQUIRE_GUARD,
           REQUIRE_DRIVER, REQUIRE_DRIVER },
     };
-    const struct policy_face face = { .index = 0 };
+    const struct policy_identity identity = { .index = 0 };
     const gid_t gids[] = { 7 };
 
     for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
@@ -197,7 +197,7 @@ START_TEST(what_is_required_depends_on_mode_user_and_device) {
         policy_rules_for(&rules, &config->policy, 1, gids, 1);
         ck_assert_uint_eq(rules.require, cases[i].require);
         ck_assert_uint_eq(policy_strongest(&config->policy), cases[i].strongest);
-        ck_assert_uint_eq(policy_require(&config->policy, &face), cases[i].device);
+        ck_assert_uint_eq(policy_require(&config->policy, &identity), cases[i].device);
         config_free(config);
     }
 }
