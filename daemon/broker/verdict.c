@@ -33,6 +33,20 @@ int verdict_refuse(struct verdict *verdict, enum refusal refusal, const struct b
 }
 
 bool verdict_may_pass(const struct verdict *verdict) {
-    return verdict->kind == VERDICT_DENY && verdict->refusal != REFUSAL_DENIED &&
-           verdict->refusal != REFUSAL_NO_MEMORY;
+    if (verdict->kind != VERDICT_DENY)
+        return false;
+    switch (verdict->refusal) {
+    case REFUSAL_NO_DEVICE:
+    case REFUSAL_DRAINING:
+    case REFUSAL_BUSY:
+        return true;
+    case REFUSAL_NONE:
+    case REFUSAL_NO_MEMORY:
+    case REFUSAL_DENIED:
+    case REFUSAL_NOT_FOUND:
+    case REFUSAL_TIMEOUT:
+    case REFUSAL_DEADLOCK:
+        return false;
+    }
+    return false;
 }

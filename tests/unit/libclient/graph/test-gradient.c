@@ -217,6 +217,7 @@ static const struct {
     { "Sum", "f32[2,3]", "" },
     { "Sum", "f32[2,3]", "axes=[-1]" },
     { "Mean", "f32[2,3]", "axes=[0] keep_dims=true" },
+    { "Prod", "f32[2,3]", "axes=[0] keep_dims=true" },
     { "Mean", "f32[2,3]", "" },
     { "Max", "f32[2,3]", "axes=[1]" },
     { "Min", "f32[2,3]", "" },
@@ -310,7 +311,28 @@ START_TEST(every_gradient_has_the_shape_of_its_input_once_and_twice) {
 }
 END_TEST
 
+START_TEST(every_op_with_a_gradient_is_tried) {
+    cleanup(graph_unrefp) struct allot_graph *graph = graph_fixture_new(); /* registers all ops */
+    const struct opdef *op;
+    size_t n_smooth = 0;
+
+    for (size_t i = 0; (op = opdef_at(i)); i++) {
+        const size_t length = strlen(op->name);
+        /* The gradient of …Grad is met where the op itself is tried twice. */
+        bool is_tried = !op->gradient || strcmp(op->name, "ReadVariable") == 0 ||
+                        (length > 4 && strcmp(op->name + length - 4, "Grad") == 0);
+
+        for (size_t k = 0; !is_tried && k < ELEMENTSOF(smooth); k++)
+            is_tried = strcmp(smooth[k].op, op->name) == 0;
+        ck_assert_msg(is_tried, "%s has a gradient and no row in `smooth`", op->name);
+        n_smooth += op->gradient != NULL;
+    }
+    ck_assert_uint_gt(n_smooth, 50);
+}
+END_TEST
+
 SUITE("gradient", what_comes_by_several_ways_is_added_up,
       more_ways_than_a_list_can_have_are_added_up_too, what_does_not_lead_to_y_has_none,
       gradients_of_variables_and_constants_are_found, gradients_run_where_their_node_does,
-      what_has_no_gradient_is_named, every_gradient_has_the_shape_of_its_input_once_and_twice)
+      what_has_no_gradient_is_named, every_op_with_a_gradient_is_tried,
+      every_gradient_has_the_shape_of_its_input_once_and_twice)
