@@ -57,8 +57,10 @@ enum allot_placer {
     /*
      * The devices, and the order on each, with which a step is expected to take least time within
      * the memory that the lease gives. Each kind of run is planned when it first runs; variables
-     * stay where the first plan that uses them puts them. The same graph on the same box is always
-     * planned the same way. What cannot fit is -ENOMEM, with the device and the missing bytes.
+     * stay where the first plan that uses them puts them, unless `replace_above` or a device that
+     * is drained moves them. The same graph on the same box, with the same measured costs, is
+     * always planned the same way. What cannot fit is -ENOMEM, with the device and the missing
+     * bytes; what could only run on a device that is drained or lost meanwhile is -ENODEV.
      */
     ALLOT_PLACER_DYNAMIC = 1,
 };
@@ -134,6 +136,31 @@ struct allot_session_options {
     /* Lease exactly these GPUs with exactly these bytes, instead of `gpus`, `memory_fraction`,
      * `memory_limit`, `no_growth` and `visible_devices`; NULL: use those. */
     const struct allot_needs *needs;
+
+    /* All below: of ALLOT_PLACER_DYNAMIC. */
+
+    /*
+     * The folder in which measured costs and plans outlive the process; "": none. NULL: what
+     * ALLOT_CACHE_DIR says ("": none), or else $XDG_CACHE_HOME/allot or ~/.cache/allot. It must
+     * belong to the user of the process, and nobody else may write to it. The same graph with the
+     * same options on the same box finds its plan there, without a search.
+     */
+    const char *cache_dir;
+    /*
+     * Measure so many steps of each plan after its first, each op by itself, on GPUs by events of
+     * its stream. The times are kept in `cache_dir` by kind of device, op, types and shapes, and
+     * later plans use them instead of the model. 0, the default: no step is measured, and none is
+     * slowed; times that were measured before are still used. Measured steps take a little longer.
+     */
+    uint32_t placer_measure;
+    /*
+     * When the measured steps of a plan show that it takes more than so many times as long as was
+     * expected, or less than that part (1.5: 50 % longer, or a third shorter), the next run looks
+     * for a better plan with what was measured. Variables move with their values. The log tells
+     * both plans. 0, the default: never; else more than 1, and `placer_measure` counts as at least
+     * 3.
+     */
+    double replace_above;
 };
 
 #define ALLOT_SESSION_OPTIONS_INIT allot_session_options_init()

@@ -336,6 +336,7 @@ static int enter(const struct allot_op_options *options, struct allot_error *err
             strcpy(custom->name, options->name); /* signature_parse() saw to its length */
             custom->cpu = (struct kernel){ .op = custom->name,
                                            .device = KERNEL_CPU,
+                                           .flags = KERNEL_FOREIGN,
                                            .prepare = custom_prepare };
             custom->gpu = custom->cpu;
             custom->gpu.device = KERNEL_GPU;

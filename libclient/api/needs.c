@@ -126,7 +126,8 @@ int allot_session_plan(struct allot_needs *ret, struct allot_graph *graph,
         .dynamic = { .budget = options.placer_budget,
                      .is_stopped = options.placer_stop,
                      .data = options.placer_userdata,
-                     .soft = options.allow_soft_placement },
+                     .soft = options.allow_soft_placement,
+                     .cache_dir = options.cache_dir },
     };
     r = foresee_run(found, &request, &foresee, err);
     return r < 0 ? r : give(ret, found, err);

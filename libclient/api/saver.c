@@ -271,6 +271,16 @@ static int put(struct engine *engine, const struct node *node, const void *data,
     return r;
 }
 
+static int put_held(struct engine *engine, const struct node *node, const void *data,
+                    struct allot_error *err) {
+    int r;
+
+    engine_hold(engine);
+    r = put(engine, node, data, err);
+    engine_release(engine);
+    return r;
+}
+
 static int restore_from(struct allot_session *session, const struct allot_output *variables,
                         size_t n, int fd, const struct safetensors *file, uint64_t data,
                         struct allot_error *err) {
@@ -286,7 +296,7 @@ static int restore_from(struct allot_session *session, const struct allot_output
             return error_set(err, -ENOMEM, "no host memory for tensor '%s'", entries[i]->name);
         r = read_at(fd, bytes, entries[i]->bytes, data + entries[i]->begin);
         r = r < 0 ? error_set(err, r, "tensor '%s': %s", entries[i]->name, strerror(-r))
-                  : put(session->engine, handle_node(variables[i].node), bytes, err);
+                  : put_held(session->engine, handle_node(variables[i].node), bytes, err);
     }
     return r;
 }

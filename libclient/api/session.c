@@ -110,6 +110,14 @@ static int take_needs(struct exact_needs *exact, const struct allot_needs *needs
     return 0;
 }
 
+/* A plan is judged by several steps. */
+static uint32_t steps_to_measure(const struct allot_session_options *options) {
+    enum { REPLACE_STEPS = 3 };
+
+    return options->replace_above > 0 ? MAX(options->placer_measure, (uint32_t)REPLACE_STEPS)
+                                      : options->placer_measure;
+}
+
 int session_make(struct allot_session **ret, struct allot_graph *graph,
                  const struct allot_session_options *options, struct allot_error *err) {
     unsigned n_cpus = threads_of_machine();
@@ -135,7 +143,10 @@ int session_make(struct allot_session **ret, struct allot_graph *graph,
                      .is_stopped = options->placer_stop,
                      .data = options->placer_userdata,
                      .soft = options->allow_soft_placement,
-                     .log = options->log_device_placement },
+                     .log = options->log_device_placement,
+                     .cache_dir = options->cache_dir,
+                     .n_measured = steps_to_measure(options),
+                     .replace_above = options->replace_above },
     };
     cleanup(freep) struct exact_needs *exact = NULL;
     int r = permyriad_of(options->memory_fraction, &engine.gpus.fraction_permyriad, err);
@@ -217,6 +228,9 @@ int allot_session_new(struct allot_session **ret, struct allot_graph *graph,
                          "there is no placer %d: use ALLOT_PLACER_SIMPLE (%d) or "
                          "ALLOT_PLACER_DYNAMIC (%d)",
                          (int)options.placer, (int)ALLOT_PLACER_SIMPLE, (int)ALLOT_PLACER_DYNAMIC);
+    if (options.replace_above != 0 && !(options.replace_above > 1 && options.replace_above < 1e6))
+        return error_set(err, -EINVAL,
+                         "replace_above is a ratio of times: 0 for never, or more than 1");
     r = config_fill(&options, &text, err);
     return r < 0 ? r : make_as_named(ret, graph, &options, err);
 }

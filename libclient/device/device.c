@@ -154,3 +154,22 @@ int device_copy_in(struct device *device, void *to, const void *from, uint64_t b
         r = cuda_stream_synchronize(gpu->cuda, err, stream);
     return r;
 }
+
+int device_copy_out(struct device *device, void *to, const void *from, uint64_t bytes,
+                    struct allot_error *err) {
+    struct gpu *gpu = device->gpu;
+    CUstream stream;
+    int r;
+
+    if (!gpu) {
+        memcpy(to, from, bytes);
+        return 0;
+    }
+    stream = gpu->streams[GPU_PAGEABLE_TO_HOST];
+    r = gpu_enter(gpu, err);
+    if (r == 0 && bytes > 0)
+        r = cuda_copy_dtoh_async(gpu->cuda, err, to, (CUdeviceptr)(uintptr_t)from, bytes, stream);
+    if (r == 0)
+        r = cuda_stream_synchronize(gpu->cuda, err, stream);
+    return r;
+}

@@ -61,6 +61,10 @@ bool device_is_idle(const struct device *device);
 int device_copy_in(struct device *device, void *to, const void *from, uint64_t bytes,
                    struct allot_error *err);
 
+/* Copy to the host what nothing queued writes. The copy is done on return. */
+int device_copy_out(struct device *device, void *to, const void *from, uint64_t bytes,
+                    struct allot_error *err);
+
 /* The host. `intra` is borrowed. */
 int device_cpu_new(struct device **ret, struct thread_pool *intra, struct allot_error *err);
 /* GPU `index` of a session. `gpu` is borrowed, with its memory. */

@@ -473,6 +473,14 @@ void gpu_memory_dealloc(struct gpu *gpu, uint64_t handle) {
     wait_news(gpu);
 }
 
+void gpu_memory_trim(struct gpu *gpu) {
+    uint64_t gone;
+
+    if (gpu_enter(gpu, NULL) < 0 || arena_trim(gpu->arena, 0, &gone) < 0)
+        return;
+    settle(gpu->memory);
+}
+
 /* ---- Life ------------------------------------------------------------------------------------ */
 
 int gpu_memory_new(struct gpu *gpu, const struct gpu_memory_options *options,

@@ -59,6 +59,9 @@ int gpu_memory_alloc_all(struct gpu *gpu, struct gpu_memory_part *parts, uint32_
                          uint32_t *ret_failed, struct allot_error *err);
 void gpu_memory_dealloc(struct gpu *gpu, uint64_t handle);
 
+/* Give the lease back what is free. */
+void gpu_memory_trim(struct gpu *gpu);
+
 /* Whether memory was freed behind work that the GPU has still to do. If so, waiters are woken
  * (core/wait.h) when that work is done. */
 bool gpu_memory_is_on_its_way(struct gpu *gpu);

@@ -21,6 +21,7 @@
 #include "libclient/device/visible.h"
 #include "libclient/device/gpu.h"
 #include "libclient/device/gpu_memory.h"
+#include "libclient/device/lease_news.h"
 #include "libclient/lease/lease.h"
 
 enum { SHARES_MAX = 64, TIER_ARENAS = 4 };
@@ -89,6 +90,8 @@ static int lease_get(const struct gpus_options *options, const struct device_vis
     lease.reconnect_usec = limits.away_usec;
     lease.progress = wait_say;
     lease.userdata = &said;
+    lease.notice = lease_news_note;
+    lease_news_forget();
     r = allot_lease_attach(&process.lease, 0, NULL, &lease, &refused);
     if (r == -ENOENT && !getenv("ALLOT_LEASE")) {
         if (options->n_needs)
@@ -218,6 +221,7 @@ static void let_go(void) {
         lease_release_at_once(process.lease, NULL);
     process.is_own = false;
     process.lease = allot_lease_free(process.lease);
+    lease_news_forget();
 }
 
 /* A missing driver is normal on a host without a GPU, unless GPUs were asked for; a driver that

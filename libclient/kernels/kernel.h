@@ -110,6 +110,8 @@ enum kernel_flag {
     KERNEL_DYNAMIC =
         1 << 6, /* computing the outputs determines their size: their shapes are open in the plan,
                    run->outputs is absent, and `run` calls step->output_new for each */
+    KERNEL_FOREIGN = 1 << 7, /* the program's own: under the same name it may be another next time,
+                                so what it took says nothing */
 };
 
 struct kernel {

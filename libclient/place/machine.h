@@ -20,7 +20,7 @@ enum machine_format { MACHINE_F64, MACHINE_F32, MACHINE_F16, N_MACHINE_FORMATS }
 
 struct machine_device {
     char name[MACHINE_NAME_SIZE];
-    char kind[128]; /* model of the device, and version of its driver: costs are measured by kind */
+    char kind[256]; /* model of the device, and version of its driver: costs are measured by kind */
     bool is_gpu;
     double product_per_usec[N_MACHINE_FORMATS]; /* multiply-adds of a matrix product */
     double op_per_usec;                         /* simple operations on single elements */

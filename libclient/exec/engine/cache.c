@@ -147,7 +147,7 @@ static struct cache_entry *find(struct cache *cache, uint64_t hash, const unsign
     struct cache_entry *entry;
 
     list_foreach (entry, &cache->entries, link) {
-        if (entry->hash != hash || entry->key_bytes != key_bytes ||
+        if (entry->is_stale || entry->hash != hash || entry->key_bytes != key_bytes ||
             memcmp(entry->key, key, key_bytes) != 0)
             continue;
         list_remove(&entry->link);
@@ -208,6 +208,34 @@ int cache_add(struct cache *cache, const unsigned char *key, size_t key_bytes,
     return 0;
 }
 
+/* With the lock held: unlink what nobody finds or uses. */
+static void take_stale(struct cache *cache, struct list *ret) {
+    struct cache_entry *entry, *next;
+
+    list_foreach_safe (entry, next, &cache->entries, link) {
+        if (!entry->is_stale || entry->n_users > 0)
+            continue;
+        list_remove(&entry->link);
+        list_append(ret, &entry->link);
+        cache->n--;
+    }
+}
+
+void cache_drop(struct cache *cache, bool (*is_meant)(const struct program *program, void *data),
+                void *data) {
+    struct cache_entry *entry;
+    struct list old;
+
+    list_init(&old);
+    pthread_mutex_lock(&cache->lock);
+    list_foreach (entry, &cache->entries, link) {
+        entry->is_stale |= is_meant(entry->program, data);
+    }
+    take_stale(cache, &old);
+    pthread_mutex_unlock(&cache->lock);
+    entries_free(&old);
+}
+
 uint64_t cache_count_use(void) {
     return atomic_fetch_add_explicit(&n_uses, 1, memory_order_relaxed);
 }
@@ -223,6 +251,8 @@ void cache_release(struct cache *cache, struct cache_entry *entry) {
         memory_user_tell_idle(entry->program);
     if (cache->n > cache->n_max)
         make_way(cache, &old);
+    if (entry->is_stale)
+        take_stale(cache, &old);
     pthread_mutex_unlock(&cache->lock);
     entries_free(&old);
 }

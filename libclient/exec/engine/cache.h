@@ -35,6 +35,11 @@ struct cache_entry {
     uint64_t used;       /* the higher, the later it was last released */
     uint32_t n_users;    /* runs under way */
     uint32_t n_standing; /* of these, runs that have no memory yet (cache_begin_constants()) */
+    bool is_stale;       /* not found any more; freed when no run uses it */
+    /* exec/engine/measure.h and replace.h, without the lock: */
+    _Atomic uint32_t n_begun, n_measured; /* runs, while they are counted */
+    atomic_bool wants_review;             /* its plan may be wrong by what was measured */
+    uint32_t n_reviews;                   /* under the plan lock of the engine */
     size_t key_bytes;
     unsigned char key[];
 };
@@ -65,6 +70,9 @@ struct cache_entry *cache_find(struct cache *cache, const unsigned char *key, si
 int cache_add(struct cache *cache, const unsigned char *key, size_t key_bytes,
               struct program *program, struct cache_entry **ret);
 void cache_release(struct cache *cache, struct cache_entry *entry);
+/* Let programs be found no more: those for which `is_meant`, called with the lock held, is true. */
+void cache_drop(struct cache *cache, bool (*is_meant)(const struct program *program, void *data),
+                void *data);
 
 /* A run state that is idle; NULL: none. */
 struct run_state *cache_take_state(struct cache *cache, struct cache_entry *entry);

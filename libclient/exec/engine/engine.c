@@ -24,8 +24,10 @@
 #include "libclient/device/device.h"
 #include "libclient/exec/run/run_state.h"
 #include "libclient/exec/engine/stopped_runs.h"
+#include "libclient/exec/engine/measure.h"
 #include "libclient/exec/engine/next_stage.h"
 #include "libclient/exec/engine/plan_lookup.h"
+#include "libclient/exec/engine/replace.h"
 #include "libclient/exec/run/queue.h"
 #include "libclient/exec/engine/threads.h"
 #include "libclient/exec/run/trace.h"
@@ -106,6 +108,8 @@ int engine_new(struct engine **ret, struct allot_graph *graph, const struct engi
         engine->options.seed = (uintptr_t)engine;
     variable_table_init(&engine->variables);
     stop_lock_init(&engine->plan_lock);
+    run_gate_init(&engine->gate);
+    engine->n_news_seen = 0;
     cache_init(&engine->cache, PLANS_MAX);
     r = start(engine, err);
     if (r < 0) {
@@ -140,6 +144,8 @@ struct engine *engine_free(struct engine *engine) {
     if (!is_fork)
         stopped_runs_await(&engine->cache, &never);
     cache_done(&engine->cache, is_fork);
+    if (!is_fork && engine->dynamic)
+        cost_store_save(&engine->dynamic->costs);
     dynamic_placement_free(engine->dynamic);
     placement_done(&engine->placement);
     variable_table_done(&engine->variables);
@@ -153,6 +159,8 @@ struct engine *engine_free(struct engine *engine) {
     graph_unref(engine->graph);
     if (!is_fork) /* in a fork, a thread of the parent may appear to wait for it for ever */
         stop_lock_done(&engine->plan_lock);
+    if (!is_fork)
+        run_gate_done(&engine->gate);
     free(engine);
     return NULL;
 }
@@ -245,7 +253,7 @@ static int run_in(struct engine *engine, struct run_state *state, struct engine_
         state->failure = why;
     r = r < 0 ? r : run_state_end(state, ret_fetches, err);
     state->trace = NULL;
-    if (r < 0 || !run->trace || state->program->has_next)
+    if (r < 0 || !run->trace_file || state->program->has_next)
         return r;
     run->is_traced = true;
     r = trace_save(run->trace, run->trace_file, &why, err);
@@ -316,6 +324,7 @@ static int run_stage(struct engine *engine, const struct engine_call *call,
     cleanup(trace_freep) struct trace *trace = NULL;
     struct cache_entry *entry;
     struct run_state *state;
+    bool is_measured;
     int r;
 
     if (call->n_feeds > 16 && !(shapes = many = calloc(call->n_feeds, sizeof(*many))))
@@ -329,11 +338,15 @@ static int run_stage(struct engine *engine, const struct engine_call *call,
     if (entry->program->n_fetches > 16 &&
         !(fetched = many_fetched = calloc(entry->program->n_fetches, sizeof(*fetched))))
         r = error_set(err, -ENOMEM, "no host memory for a run");
-    if (r == 0 && run->trace_file && trace_new(&trace, entry->program, run->trace) < 0)
+    is_measured = measure_begins(engine, entry);
+    if (r == 0 && (run->trace_file || is_measured) &&
+        trace_new(&trace, entry->program, run->trace) < 0 && run->trace_file)
         r = error_set(err, -ENOMEM, "no host memory for a trace");
     run->trace = trace;
     if (r == 0)
         r = was_late(run, run_in(engine, state, run, feeds, fetched, err), err);
+    if (r == 0 && is_measured && trace)
+        measure_take(engine, entry, trace);
     if (r < 0)
         save_failed(run, trace, err);
     if (state->is_out) {
@@ -357,6 +370,16 @@ int engine_check(const struct engine *engine, struct allot_error *err) {
         "this process is a fork of the one that made the session: make a new session in it");
 }
 
+void engine_hold(struct engine *engine) {
+    if (engine->dynamic)
+        run_gate_enter(&engine->gate);
+}
+
+void engine_release(struct engine *engine) {
+    if (engine->dynamic)
+        run_gate_leave(&engine->gate);
+}
+
 int engine_run(struct engine *engine, const struct engine_call *call, struct engine_run *run,
                struct allot_tensor *const *feeds, struct allot_tensor **ret_fetches,
                struct allot_error *err) {
@@ -367,6 +390,7 @@ int engine_run(struct engine *engine, const struct engine_call *call, struct eng
     if (r < 0)
         return r;
     visit = gpus_visit_begin(engine->gpus);
+    engine_hold(engine);
     run->step = atomic_fetch_add(&engine->n_steps, 1);
     run->trace = NULL;
     run->is_traced = false;
@@ -376,14 +400,16 @@ int engine_run(struct engine *engine, const struct engine_call *call, struct eng
                    run->cancel, &why);
     if (r == 0) {
         r = stopped_runs_await(&engine->cache, &run->stop);
-        r = r < 0 ? engine_stopped(run, r, NULL, &why)
-                  : run_stage(engine, call, NULL, run, feeds, ret_fetches, &why);
+        r = r < 0 ? engine_stopped(run, r, NULL, &why) : replace_gone(engine, &why);
+        if (r == 0)
+            r = run_stage(engine, call, NULL, run, feeds, ret_fetches, &why);
         stop_end(&run->stop);
     }
     if (r < 0)
         save_failed(run, NULL, &why);
     if (r < 0 && err)
         *err = why;
+    engine_release(engine);
     gpus_visit_end(&visit);
     return r;
 }

@@ -10,6 +10,7 @@
 
 #include "libclient/device/gpus.h"
 #include "libclient/exec/engine/cache.h"
+#include "libclient/exec/engine/run_gate.h"
 #include "libclient/exec/plan/dynamic_placement.h"
 #include "libclient/exec/plan/placement.h"
 #include "libclient/exec/stop/stop.h"
@@ -49,6 +50,8 @@ struct engine {
     struct stop_lock plan_lock;        /* held while a plan is built */
     struct placement placement;        /* under `plan_lock` */
     struct dynamic_placement *dynamic; /* likewise; NULL: the simple placer */
+    struct run_gate gate;              /* of a session with the dynamic placer */
+    _Atomic uint64_t n_news_seen;      /* of those of device/gpus.h */
 
     struct cache cache;
 };
@@ -60,6 +63,10 @@ struct engine *engine_free(struct engine *engine);
 
 /* -ECHILD: this process is a fork of the one that made it. */
 int engine_check(const struct engine *engine, struct allot_error *err);
+
+/* Between these two no variable changes its device. Runs hold it themselves. */
+void engine_hold(struct engine *engine);
+void engine_release(struct engine *engine);
 
 /* What to run. Pointers are borrowed. */
 struct engine_call {

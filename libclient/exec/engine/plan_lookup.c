@@ -10,6 +10,7 @@
 #include "libclient/core/tensor.h"
 #include "libclient/core/wait.h"
 #include "libclient/exec/engine/engine.h"
+#include "libclient/exec/engine/replace.h"
 #include "libclient/exec/run/run_state.h"
 #include "libclient/exec/engine/run_memory.h"
 
@@ -47,8 +48,7 @@ int plan_lookup_place(struct engine *engine, uint32_t node, struct device **ret,
 /* How often to plan anew where the memory of a program has gaps that the plan did not know of. */
 enum { REPLANS_MAX = 4 };
 
-/* A program that fits, where the dynamic placer decides. */
-static int make_program(const struct program_request *request, struct program **ret,
+int plan_lookup_program(const struct program_request *request, struct program **ret,
                         struct allot_error *err) {
     int r;
 
@@ -64,7 +64,8 @@ static int make_program(const struct program_request *request, struct program **
     }
 }
 
-/* With the plan lock held: build what the cache does not have, unless another thread just did. */
+/* With the plan lock held: build what the cache does not have, unless another thread just did, or
+ * something better than what it has. */
 static int make_entry(struct engine *engine, const struct program_request *asked,
                       const unsigned char *key, size_t key_bytes, const atomic_bool *halt,
                       struct engine_run *run, struct cache_entry **ret, struct allot_error *err) {
@@ -72,18 +73,20 @@ static int make_entry(struct engine *engine, const struct program_request *asked
     struct program *program;
     int r;
 
+    request.dynamic = engine->dynamic;
+    request.halt = halt;
     *ret = cache_find(&engine->cache, key, key_bytes);
+    if (*ret && atomic_load(&(*ret)->wants_review) && request.stage == 0)
+        replace_review(engine, &request, key, key_bytes, ret);
     if (*ret)
         return 0;
-    request.dynamic = engine->dynamic;
     if (!request.dynamic) {
         r = place(engine, halt, err);
         if (r < 0)
             return r;
         request.placement = engine->placement.devices;
     }
-    request.halt = halt;
-    r = make_program(&request, &program, err);
+    r = plan_lookup_program(&request, &program, err);
     if (r < 0)
         return r;
     r = cache_add(&engine->cache, key, key_bytes, program, ret);
@@ -127,6 +130,10 @@ static int find_entry(struct engine *engine, const struct program_request *asked
     if (cache_key(asked, &key, &key_bytes) < 0)
         return error_set(err, -ENOMEM, "no host memory for a run");
     *ret = cache_find(&engine->cache, key, key_bytes);
+    if (*ret && atomic_load_explicit(&(*ret)->wants_review, memory_order_relaxed)) {
+        cache_release(&engine->cache, *ret);
+        *ret = NULL;
+    }
     return *ret ? 0 : build_entry(engine, asked, key, key_bytes, run, ret, err);
 }
 
@@ -205,6 +212,35 @@ static int make_state(struct engine *engine, struct cache_entry *entry, struct e
     return r < 0 ? error_set(err, r, "%s", where.text) : 0;
 }
 
+/* The plan, with a use of it, and a run state; building takes only memory of the host. */
+static int take(struct engine *engine, const struct program_request *request,
+                struct allot_tensor *const *feeds, struct engine_run *run,
+                struct cache_entry **ret_entry, struct run_state **ret_state,
+                struct allot_error *err) {
+    struct cache_entry *entry;
+    struct run_state *state;
+    bool is_shrunk;
+    int r;
+
+    do
+        r = find_plan(engine, request, feeds, run, &entry, err);
+    while (r == -ENOMEM && cache_reclaim(engine->devices[0]));
+    if (r < 0)
+        return r;
+    state = cache_take_state(&engine->cache, entry);
+    if (!state)
+        r = make_state(engine, entry, run, &state, err);
+    if (r == 0) {
+        *ret_entry = entry;
+        *ret_state = state;
+        return 0;
+    }
+    is_shrunk = (r == -ENOMEM || r == -ETIMEDOUT) && engine->dynamic && request->stage == 0 &&
+                !atomic_load(&run->stop.is_given) && replace_shrunk(engine, entry->program);
+    cache_release(&engine->cache, entry);
+    return is_shrunk ? -EAGAIN : r;
+}
+
 int plan_lookup_take(struct engine *engine, const struct engine_call *call,
                      const struct cache_entry *before, struct allot_tensor *const *feeds,
                      const struct shape *shapes, struct engine_run *run, struct cache_entry **ret,
@@ -229,24 +265,10 @@ int plan_lookup_take(struct engine *engine, const struct engine_call *call,
         .deterministic = engine->options.deterministic,
         .seed = engine->options.seed,
     };
-    struct cache_entry *entry;
-    struct run_state *state;
     int r;
 
-    /* Only host memory: building a plan takes no memory of a GPU. */
-    do
-        r = find_plan(engine, &request, feeds, run, &entry, err);
-    while (r == -ENOMEM && cache_reclaim(engine->devices[0]));
-    if (r < 0)
-        return r;
-    state = cache_take_state(&engine->cache, entry);
-    if (!state)
-        r = make_state(engine, entry, run, &state, err);
-    if (r < 0) {
-        cache_release(&engine->cache, entry);
-        return r;
-    }
-    *ret = entry;
-    *ret_state = state;
-    return 0;
+    do /* ends: every time there is less memory to plan with */
+        r = take(engine, &request, feeds, run, ret, ret_state, err);
+    while (r == -EAGAIN);
+    return r;
 }

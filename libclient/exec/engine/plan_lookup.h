@@ -14,6 +14,8 @@ struct device;
 struct engine;
 struct engine_call;
 struct engine_run;
+struct program;
+struct program_request;
 struct run_state;
 
 /*
@@ -25,6 +27,10 @@ int plan_lookup_take(struct engine *engine, const struct engine_call *call,
                      const struct cache_entry *before, struct allot_tensor *const *feeds,
                      const struct shape *shapes, struct engine_run *run, struct cache_entry **ret,
                      struct run_state **ret_state, struct allot_error *err);
+
+/* A program that fits, where the dynamic placer decides. With the plan lock held. */
+int plan_lookup_program(const struct program_request *request, struct program **ret,
+                        struct allot_error *err);
 
 /* Place all nodes of the graph and return the device of `node`, owned by the session. -EINVAL: not
  * all can be placed. */

@@ -15,14 +15,24 @@
 #include "libclient/exec/plan/explain.h"
 #include "libclient/exec/plan/hints.h"
 #include "libclient/exec/plan/machine_probe.h"
+#include "libclient/exec/plan/op_key.h"
+#include "libclient/exec/plan/plan_store.h"
 
-static void plan_done(struct dynamic_placement_plan *plan) {
+void dynamic_placement_plan_done(struct dynamic_placement_plan *plan) {
     task_build_done(&plan->build);
     assignment_done(&plan->result.plan);
     free(plan->choices);
     free(plan->start);
     free(plan->rank);
     *plan = (struct dynamic_placement_plan){ 0 };
+}
+
+void dynamic_placement_show(struct dynamic_placement *dynamic,
+                            struct dynamic_placement_plan *plan) {
+    struct dynamic_placement_plan last = dynamic->last;
+
+    dynamic->last = *plan;
+    *plan = last;
 }
 
 int dynamic_placement_new(struct dynamic_placement **ret,
@@ -35,14 +45,21 @@ int dynamic_placement_new(struct dynamic_placement **ret,
         return -ENOMEM;
     dynamic->options = *options;
     dynamic->placement = placement;
+    dynamic->options.cache_dir = NULL; /* the caller's */
     machine_probe(&dynamic->machine, devices, n_devices, n_cpu_threads);
+    for (uint32_t d = 0; d < dynamic->machine.n_devices; d++)
+        dynamic->kinds[d] = op_key_of_kind(dynamic->machine.devices[d].kind);
+    cache_folder_init(&dynamic->folder, options->cache_dir);
+    cost_store_init(&dynamic->costs, &dynamic->folder);
     *ret = dynamic;
     return 0;
 }
 
 struct dynamic_placement *dynamic_placement_free(struct dynamic_placement *dynamic) {
-    if (dynamic)
-        plan_done(&dynamic->last);
+    if (dynamic) {
+        dynamic_placement_plan_done(&dynamic->last);
+        cost_store_done(&dynamic->costs);
+    }
     free(dynamic);
     return NULL;
 }
@@ -103,12 +120,77 @@ static int settle_order(struct dynamic_placement_plan *plan) {
     return r < 0 ? r : assignment_rank(graph, &plan->result.plan, plan->start, plan->rank);
 }
 
-/* On -ENOSPC, `*ret` has the task graph, so that the error can say what would do. */
-static int plan_make(const struct dynamic_placement *dynamic, const struct compile *compile,
-                     struct dynamic_placement_plan *ret, struct allot_error *err) {
+/* Devices that are gone are no choice. */
+static int avoid_gone(const struct dynamic_placement *dynamic, const struct allot_graph *graph,
+                      struct placer_choice *choices, uint32_t n, struct allot_error *err) {
+    for (uint32_t i = 0; dynamic->gone && i < n; i++) {
+        uint64_t left = choices[i].devices & ~dynamic->gone;
+
+        if (left == 0) {
+            uint32_t d = (uint32_t)__builtin_ctzll(choices[i].devices & dynamic->gone);
+
+            return error_set(err, -ENODEV,
+                             "'%.96s' can only run on %s, which %s: let it run elsewhere too (no "
+                             "device of its own, or allow_soft_placement), or make a new session",
+                             graph_node(graph, i)->name,
+                             machine_short_name(dynamic->machine.devices[d].name),
+                             dynamic->gone_why[d]);
+        }
+        choices[i].devices = left;
+    }
+    return 0;
+}
+
+/* The task graph of a program, with the memory that it may use. */
+static int build_tasks(const struct dynamic_placement *dynamic, const struct compile *compile,
+                       struct dynamic_placement_plan *ret, struct allot_error *err) {
     const struct program_request *request = compile->request;
     const struct placement_request wanted = { request->graph, request->devices, request->n_devices,
                                               dynamic->options.soft, request->halt };
+    const struct task_costs costs = { (struct cost_store *)&dynamic->costs, dynamic->kinds };
+    uint32_t n = graph_n_nodes(request->graph);
+    int r;
+
+    ret->choices = calloc((size_t)n + 1, sizeof(*ret->choices));
+    if (!ret->choices)
+        return -ENOMEM;
+    r = placement_choices(dynamic->placement, &wanted, n, ret->choices, err);
+    if (r == 0)
+        r = avoid_gone(dynamic, request->graph, ret->choices, n, err);
+    if (r == 0)
+        r = hints_join(request->graph, ret->choices, n);
+    if (r == 0)
+        r = task_build_make(&ret->build, compile, ret->choices, &dynamic->machine, &costs);
+    if (r == 0)
+        limit_memory(dynamic, compile, &ret->build.graph);
+    return r;
+}
+
+/* By a search, unless the same was searched before. */
+static int find_plan(struct dynamic_placement *dynamic, const struct dynamic_options *options,
+                     struct dynamic_placement_plan *plan) {
+    const struct task_graph *graph = &plan->build.graph;
+    char key[KEPT_PLAN_KEY_SIZE];
+    int r;
+
+    if (!*dynamic->folder.path || graph->n_tasks < 2 || graph->n_devices < 2)
+        return dynamic_plan(graph, options, &plan->result);
+    kept_plan_key(graph, options, dynamic->costs.version, key);
+    r = plan_store_find(&dynamic->folder, graph, key, &plan->result);
+    plan->is_kept = r == 0;
+    if (r == 0)
+        return 0;
+    r = dynamic_plan(graph, options, &plan->result);
+    /* A search that was stopped has not found what the next one would. */
+    if (r == 0 && !plan->result.was_stopped)
+        plan_store_keep(&dynamic->folder, graph, key, &plan->result);
+    return r;
+}
+
+/* On -ENOSPC, `*ret` has the task graph, so that the error can say what would do. */
+static int plan_make(struct dynamic_placement *dynamic, const struct compile *compile,
+                     struct dynamic_placement_plan *ret, struct allot_error *err) {
+    const struct program_request *request = compile->request;
     const struct stops stops = { &dynamic->options, request->halt };
     const struct dynamic_options options = {
         .seed = 1,
@@ -118,27 +200,17 @@ static int plan_make(const struct dynamic_placement *dynamic, const struct compi
     };
     cleanup(freep) double *wished = NULL;
     double *costs;
-    uint32_t n = graph_n_nodes(request->graph);
-    int r;
+    int r = build_tasks(dynamic, compile, ret, err);
 
-    ret->choices = calloc((size_t)n + 1, sizeof(*ret->choices));
-    if (!ret->choices)
-        return -ENOMEM;
-    r = placement_choices(dynamic->placement, &wanted, n, ret->choices, err);
-    if (r == 0)
-        r = hints_join(request->graph, ret->choices, n);
-    if (r == 0)
-        r = task_build_make(&ret->build, compile, ret->choices, &dynamic->machine);
     if (r < 0)
         return r;
-    limit_memory(dynamic, compile, &ret->build.graph);
     r = hints_costs(request->graph, &ret->build, &dynamic->machine, &wished);
     if (r < 0)
         return r;
     /* The plan is made with the user's wishes, and then timed as it will be. */
     costs = ret->build.graph.cost_usec;
     ret->build.graph.cost_usec = wished ? wished : costs;
-    r = dynamic_plan(&ret->build.graph, &options, &ret->result);
+    r = find_plan(dynamic, &options, ret);
     ret->build.graph.cost_usec = costs;
     if (compile_check(compile) < 0)
         return -ECANCELED;
@@ -155,6 +227,30 @@ static int fail(const struct dynamic_placement *dynamic, const struct dynamic_pl
 }
 
 /* ---- What the program is told ---------------------------------------------------------------- */
+
+/* A copy of the plan that stays with the program. */
+static int keep_plan(const struct compile *compile, const struct dynamic_placement_plan *plan) {
+    const struct task_graph *graph = &plan->build.graph;
+    const struct assignment *made = &plan->result.plan;
+    struct program_plan *kept = calloc(1, sizeof(*kept));
+    size_t n = graph->n_tasks;
+
+    compile->program->plan = kept;
+    if (!kept)
+        return -ENOMEM;
+    kept->device = malloc((n + 1) * sizeof(*kept->device));
+    kept->sequence = malloc((n + 1) * sizeof(*kept->sequence));
+    kept->first = malloc(((size_t)graph->n_devices + 1) * sizeof(*kept->first));
+    if (!kept->device || !kept->sequence || !kept->first)
+        return -ENOMEM;
+    kept->expected_usec = made->makespan_usec;
+    kept->n_tasks = graph->n_tasks;
+    kept->n_devices = graph->n_devices;
+    memcpy(kept->device, made->device, n * sizeof(*kept->device));
+    memcpy(kept->sequence, made->sequence, n * sizeof(*kept->sequence));
+    memcpy(kept->first, made->first, ((size_t)graph->n_devices + 1) * sizeof(*kept->first));
+    return 0;
+}
 
 /* Nodes that are no task go with the first node that reads them. */
 static void place_others(const struct compile *compile, const struct dynamic_placement_plan *plan,
@@ -206,6 +302,37 @@ static int tell(struct dynamic_placement *dynamic, struct compile *compile,
             dynamic->placement->devices[compile->nodes[i]] =
                 compile->own_placement[compile->nodes[i]];
     return 0;
+}
+
+int dynamic_placement_time(struct dynamic_placement *dynamic, const struct program_request *request,
+                           const struct program_plan *plan, double *ret_usec) {
+    cleanup(dynamic_placement_plan_done) struct dynamic_placement_plan now = { 0 };
+    struct program program = { 0 };
+    struct compile compile = { .request = request, .program = &program };
+    enum timeline_fault fault = TIMELINE_NO_KERNEL;
+    int r = compile_prune(&compile, NULL);
+
+    if (r == 0)
+        r = compile_shapes(&compile, NULL);
+    if (r == 0)
+        r = build_tasks(dynamic, &compile, &now, NULL);
+    if (r == 0 &&
+        (now.build.graph.n_tasks != plan->n_tasks || now.build.graph.n_devices != plan->n_devices))
+        r = -EINVAL;
+    if (r == 0)
+        r = assignment_init(&now.result.plan, &now.build.graph);
+    if (r == 0) {
+        struct assignment *to = &now.result.plan;
+
+        memcpy(to->device, plan->device, plan->n_tasks * sizeof(*to->device));
+        memcpy(to->sequence, plan->sequence, plan->n_tasks * sizeof(*to->sequence));
+        memcpy(to->first, plan->first, ((size_t)plan->n_devices + 1) * sizeof(*to->first));
+        r = timeline_run(&now.build.graph, to, NULL, &fault);
+        *ret_usec = r == 0 && fault == TIMELINE_OK ? to->makespan_usec : INFINITY;
+    }
+    free(program.asked);
+    compile_done(&compile);
+    return r;
 }
 
 /* ---- Variables ------------------------------------------------------------------------------- */
@@ -296,6 +423,9 @@ static int place_without_plan(struct dynamic_placement *dynamic,
     uint64_t left[TASK_GRAPH_DEVICES_MAX];
     int r = choices ? placement_choices(dynamic->placement, request, n, choices, err) : -ENOMEM;
 
+    if (r == 0)
+        r = avoid_gone(dynamic, request->graph, choices, n, err);
+
     for (uint32_t d = 0; d < dynamic->machine.n_devices; d++)
         left[d] = dynamic->machine.devices[d].is_gpu ? dynamic->machine.devices[d].memory_bytes : 0;
     for (uint32_t i = 0; r == 0 && i < n; i++) {
@@ -316,7 +446,7 @@ static int place_without_plan(struct dynamic_placement *dynamic,
 int dynamic_placement_variables(struct dynamic_placement *dynamic,
                                 const struct placement_request *request, struct allot_error *err) {
     cleanup(whole_done) struct whole_request whole = { 0 };
-    cleanup(plan_done) struct dynamic_placement_plan plan = { 0 };
+    cleanup(dynamic_placement_plan_done) struct dynamic_placement_plan plan = { 0 };
     struct program program = { 0 };
     struct compile compile = { .request = &whole.request, .program = &program };
     int r = whole_make(&whole, request);
@@ -350,12 +480,14 @@ int dynamic_placement_make(struct dynamic_placement *dynamic, struct compile *co
         r = plan_make(dynamic, compile, &plan, err);
     if (r == 0)
         r = tell(dynamic, compile, &plan);
+    if (r == 0)
+        r = keep_plan(compile, &plan);
     if (r < 0) {
         r = fail(dynamic, &plan, r, err);
-        plan_done(&plan);
+        dynamic_placement_plan_done(&plan);
         return r;
     }
-    plan_done(&dynamic->last);
+    dynamic_placement_plan_done(&dynamic->last);
     dynamic->last = plan;
     dynamic->graph = request->graph;
     if (dynamic->options.log)

@@ -126,6 +126,37 @@ int explain_task(const struct dynamic_placement *dynamic, uint32_t task,
     return r;
 }
 
+static enum task_cost_source source_of(const struct dynamic_placement_plan *plan, uint32_t task) {
+    return plan->build
+        .sources[(size_t)task * plan->build.graph.n_devices + plan->result.plan.device[task]];
+}
+
+/* Where the times come from. */
+static void write_sources(const struct dynamic_placement_plan *plan, FILE *to) {
+    unsigned n[] = { [TASK_COST_NONE] = 0, [TASK_COST_TOLD] = 0 };
+
+    for (uint32_t t = 0; t < plan->build.graph.n_tasks; t++)
+        n[source_of(plan, t)]++;
+    fprintf(to, "; costs: %u measured, %u modelled", n[TASK_COST_MEASURED], n[TASK_COST_MODELLED]);
+    if (n[TASK_COST_TOLD])
+        fprintf(to, ", %u told by hints", n[TASK_COST_TOLD]);
+}
+
+/* " [12.3 us, measured]"; "": it takes no time. */
+static void say_cost(const struct dynamic_placement_plan *plan, uint32_t task, char *text,
+                     size_t size) {
+    static const char *const sources[] = { [TASK_COST_MODELLED] = "modelled",
+                                           [TASK_COST_MEASURED] = "measured",
+                                           [TASK_COST_TOLD] = "told by a hint" };
+    enum task_cost_source source = source_of(plan, task);
+
+    *text = '\0';
+    if (source != TASK_COST_NONE)
+        snprintf(text, size, " [%.1f us, %s]",
+                 task_graph_cost(&plan->build.graph, task, plan->result.plan.device[task]),
+                 sources[source]);
+}
+
 /* Peaks by device, and how the plan was found. */
 static void write_whole(const struct dynamic_placement *dynamic, FILE *to) {
     const struct dynamic_placement_plan *plan = &dynamic->last;
@@ -135,7 +166,10 @@ static void write_whole(const struct dynamic_placement *dynamic, FILE *to) {
     fprintf(to, "plan of %u tasks: a step of %.1f us is expected, with %u copies between devices; ",
             graph->n_tasks, made->makespan_usec, assignment_copies(graph, made));
     fprintf(to, "found by %s (%.1f us) and search%s; peak", plan->result.way,
-            plan->result.begun_usec, plan->result.was_stopped ? ", which was stopped early" : "");
+            plan->result.begun_usec,
+            plan->is_kept              ? " of an earlier run, kept in the cache folder"
+            : plan->result.was_stopped ? ", which was stopped early"
+                                       : "");
     for (uint32_t d = 0; d < graph->n_devices; d++) {
         char peak[UNITS_TEXT_SIZE], cap[UNITS_TEXT_SIZE];
 
@@ -144,6 +178,7 @@ static void write_whole(const struct dynamic_placement *dynamic, FILE *to) {
         if (graph->memory_bytes[d] != UINT64_MAX)
             fprintf(to, " of %s", units_format_bytes(graph->memory_bytes[d], cap));
     }
+    write_sources(plan, to);
 }
 
 int explain_whole(const struct dynamic_placement *dynamic, char **ret) {
@@ -176,13 +211,14 @@ static int say_all(const struct dynamic_placement *dynamic,
     for (uint32_t i = 0; r == 0 && i < graph->n_tasks; i++) {
         uint32_t task = by_rank[i];
         const struct node *node = graph_node(dynamic->graph, plan->build.node[task]);
-        char why[EXPLAIN_WHY_SIZE] = "", all[1024];
+        char why[EXPLAIN_WHY_SIZE] = "", cost[64], all[1024];
 
         if (plan->build.is_fetch[task])
             continue;
         r = explain_task(dynamic, task, why);
-        snprintf(all, sizeof(all), "%.256s: (%s): %s (%s)", node->name, node->op->name,
-                 dynamic->machine.devices[plan->result.plan.device[task]].name, why);
+        say_cost(plan, task, cost, sizeof(cost));
+        snprintf(all, sizeof(all), "%.256s: (%s): %s (%s)%s", node->name, node->op->name,
+                 dynamic->machine.devices[plan->result.plan.device[task]].name, why, cost);
         if (r == 0)
             line(data, all);
     }

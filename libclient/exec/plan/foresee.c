@@ -126,6 +126,7 @@ static int plan(struct dynamic_placement *dynamic, const struct program_request 
     if (r == 0)
         r = dynamic_placement_make(dynamic, &compile, err);
     free(program.asked);
+    program_plan_free(program.plan);
     compile_done(&compile);
     return r;
 }

@@ -90,10 +90,26 @@ static void probe_gpu(struct machine_device *to, const struct gpu *gpu) {
     to->launch_usec = GPU_LAUNCH_USEC;
 }
 
+/* "Intel(R) Xeon(R) …"; "": the system does not say. */
+static void find_cpu_model(char *ret, size_t size) {
+    cleanup(fclosep) FILE *file = fopen("/proc/cpuinfo", "re");
+    char line[256];
+
+    *ret = '\0';
+    while (file && !*ret && fgets(line, sizeof(line), file)) {
+        const char *value = strchr(line, ':');
+
+        if (value && strncmp(line, "model name", strlen("model name")) == 0)
+            snprintf(ret, size, "%.*s", (int)strcspn(value + 1, "\n"), value + 1);
+    }
+}
+
 static void probe_cpu(struct machine_device *to, unsigned n_threads) {
     double n = n_threads > 0 ? n_threads : 1;
+    char model[128];
 
-    snprintf(to->kind, sizeof(to->kind), "CPU, %u threads", n_threads);
+    find_cpu_model(model, sizeof(model));
+    snprintf(to->kind, sizeof(to->kind), "CPU%s, %u threads", model, n_threads);
     for (int format = 0; format < N_MACHINE_FORMATS; format++)
         to->product_per_usec[format] = n * CPU_PRODUCTS_PER_USEC / (format == MACHINE_F64 ? 2 : 1);
     to->op_per_usec = n * CPU_OPS_PER_USEC;
@@ -173,6 +189,21 @@ static void connect_gpus(struct machine *machine, struct device *const *devices,
     }
 }
 
+/* Costs that were measured with another driver are others. */
+static void name_driver(const struct nvml *nvml, struct machine *ret) {
+    struct nvml_system system;
+
+    if (!nvml || nvml_system_read(nvml, &system, NULL) < 0)
+        return;
+    for (uint32_t d = 0; d < ret->n_devices; d++) {
+        struct machine_device *to = &ret->devices[d];
+        size_t n = strlen(to->kind);
+
+        if (to->is_gpu)
+            snprintf(to->kind + n, sizeof(to->kind) - n, ", driver %s", system.driver);
+    }
+}
+
 void machine_probe(struct machine *ret, struct device *const *devices, uint32_t n_devices,
                    unsigned n_cpu_threads) {
     struct driver_options driver = driver_options_read(DRIVER_AUTO);
@@ -195,6 +226,7 @@ void machine_probe(struct machine *ret, struct device *const *devices, uint32_t 
         probe_gpu(to, devices[d]->gpu);
         probe_slot(nvml, devices[d]->gpu, &gpus[d - 1]);
     }
+    name_driver(nvml, ret);
     find_uplinks(nvml, gpus, ret->n_devices - 1);
     connect_gpus(ret, devices, gpus, ret->n_devices - 1);
 }

@@ -14,6 +14,7 @@
 #include "libclient/core/tensor.h"
 #include "libclient/exec/plan/compile.h"
 #include "libclient/exec/plan/dynamic_placement.h"
+#include "libclient/exec/plan/op_key.h"
 
 void compile_done(struct compile *compile) {
     uint32_t n_ports = compile->first_port ? compile->first_port[compile->n_nodes] : 0;
@@ -160,7 +161,7 @@ static int make(struct compile *compile, struct allot_error *err) {
         if (r == 0)
             r = steps[i](compile);
     }
-    return r;
+    return r == 0 && compile->request->dynamic ? op_key_items(compile) : r;
 }
 
 int program_new(struct program **ret, const struct program_request *request,
@@ -191,6 +192,15 @@ int program_new(struct program **ret, const struct program_request *request,
     }
     *ret = program;
     return 0;
+}
+
+void program_plan_free(struct program_plan *plan) {
+    if (!plan)
+        return;
+    free(plan->device);
+    free(plan->sequence);
+    free(plan->first);
+    free(plan);
 }
 
 struct program *program_free(struct program *program) {
@@ -228,6 +238,8 @@ struct program *program_free(struct program *program) {
     free(program->first_told);
     free(program->told);
     free(program->slab_bytes);
+    free(program->cost_keys);
+    program_plan_free(program->plan);
     free(program);
     return NULL;
 }

@@ -110,6 +110,13 @@ struct program_fetch {
     struct allot_tensor *known; /* what it always is, if that is known; one reference */
 };
 
+/* The dynamic placer's plan that a program was made by (place/assignment.h). */
+struct program_plan {
+    double expected_usec;
+    uint32_t n_tasks, n_devices;
+    uint32_t *device, *sequence, *first;
+};
+
 struct program {
     struct allot_graph *graph; /* one reference */
     struct program_feed *feeds;
@@ -162,7 +169,11 @@ struct program {
     uint32_t *first_told; /* by event, n_events + 1: which of `told` */
     uint32_t *told;       /* items for which the host waits for it */
     uint32_t n_told;
-    uint64_t *slab_bytes;       /* by space */
+    uint64_t *slab_bytes; /* by space */
+    /* Of the dynamic placer: */
+    uint64_t *cost_keys;        /* by item: how its measured time is found (exec/plan/op_key.h);
+                                   0: it is not measured. NULL: another placer */
+    struct program_plan *plan;  /* NULL: another placer */
     uint64_t ready_order_bytes; /* what a plain first-ready order would have needed, in all,
                                    with as many threads */
 };
@@ -202,6 +213,7 @@ struct program_request {
 int program_new(struct program **ret, const struct program_request *request,
                 struct allot_error *err);
 struct program *program_free(struct program *program); /* accepts and returns NULL */
+void program_plan_free(struct program_plan *plan);     /* accepts NULL */
 
 /* Whether the item's first output may overwrite its input `a`, once no other item needs that. */
 bool program_may_lie_over(const struct program *program, const struct program_item *item,

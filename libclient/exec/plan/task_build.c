@@ -9,6 +9,8 @@
 #include "base/cleanup.h"
 #include "libclient/core/tensor.h"
 #include "libclient/exec/plan/compile.h"
+#include "libclient/exec/plan/cost_store.h"
+#include "libclient/exec/plan/op_key.h"
 #include "libclient/exec/plan/op_work.h"
 
 enum { HOST = 0 };
@@ -30,6 +32,7 @@ struct building {
     const struct compile *compile;
     const struct placer_choice *choices;
     const struct machine *machine;
+    const struct task_costs *costs;
     struct task_build *build;
     struct edge_list inputs, before;
     struct last_use *lasts;   /* by local, of a variable */
@@ -97,6 +100,28 @@ static uint32_t task_new(struct building *b, uint32_t node, uint32_t group, uint
     return t;
 }
 
+/* What is known better than by the model: what the user says, or what was measured. */
+static void settle_costs(struct building *b, uint32_t local, uint32_t task) {
+    const struct node *node = node_at(b, local);
+    const double told_usec = node->hint ? node->hint->cost_usec : 0;
+    struct task_graph *g = &b->build->graph;
+    uint64_t key = b->costs->store && told_usec <= 0 ? op_key_of(b->compile, local) : 0;
+
+    for (uint32_t d = 0; d < g->n_devices; d++) {
+        double *cost = &g->cost_usec[(size_t)task * g->n_devices + d];
+        uint8_t *source = &b->build->sources[(size_t)task * g->n_devices + d];
+
+        if (!isfinite(*cost))
+            continue;
+        *source = TASK_COST_MODELLED;
+        if (told_usec > 0) {
+            *cost = told_usec;
+            *source = TASK_COST_TOLD;
+        } else if (key && cost_store_find(b->costs->store, b->costs->kinds[d], key, cost))
+            *source = TASK_COST_MEASURED;
+    }
+}
+
 /* A renamed input is what it was, unless the user wants it elsewhere. */
 static bool joins_input(const struct building *b, const struct node *node) {
     const struct compile *compile = b->compile;
@@ -114,7 +139,6 @@ static void make_task(struct building *b, uint32_t local) {
     const struct port *ports = &compile->ports[compile->first_port[local]];
     struct task_graph *g = &b->build->graph;
     const struct kernel *kernel = kernel_of(node);
-    bool is_told = node->hint && node->hint->cost_usec > 0;
     struct cost_work work;
     uint64_t bytes = 0;
     uint32_t t;
@@ -137,9 +161,8 @@ static void make_task(struct building *b, uint32_t local) {
     work.is_nothing |= is_op(node, "Variable") || is_op(node, "ReadVariable");
     t = task_new(b, node->id, choice->group, choice->devices, &work);
     b->build->task[local] = t;
-    for (uint32_t d = 0; is_told && !work.is_nothing && d < g->n_devices; d++)
-        if (choice->devices >> d & 1)
-            g->cost_usec[(size_t)t * g->n_devices + d] = node->hint->cost_usec;
+    if (!work.is_nothing)
+        settle_costs(b, local, t);
     if (is_op(node, "Variable"))
         g->resident_bytes[t] = bytes;
     else
@@ -293,6 +316,7 @@ static int make_room(struct building *b) {
     build->task = malloc(n * sizeof(*build->task));
     build->node = calloc(n, sizeof(*build->node));
     build->is_fetch = calloc(n, sizeof(*build->is_fetch));
+    build->sources = calloc(n * g->n_devices, sizeof(*build->sources));
     g->cost_usec = calloc(n * g->n_devices, sizeof(*g->cost_usec));
     g->output_bytes = calloc(n, sizeof(*g->output_bytes));
     g->own_bytes = calloc(n, sizeof(*g->own_bytes));
@@ -302,9 +326,9 @@ static int make_room(struct building *b) {
     b->lasts = calloc(n, sizeof(*b->lasts));
     b->is_charged = calloc(n, sizeof(*b->is_charged));
     b->first_consumer = calloc(n, sizeof(*b->first_consumer));
-    if (!build->task || !build->node || !build->is_fetch || !g->cost_usec || !g->output_bytes ||
-        !g->own_bytes || !g->resident_bytes || !g->group || !g->pin || !b->lasts ||
-        !b->is_charged || !b->first_consumer)
+    if (!build->task || !build->node || !build->is_fetch || !build->sources || !g->cost_usec ||
+        !g->output_bytes || !g->own_bytes || !g->resident_bytes || !g->group || !g->pin ||
+        !b->lasts || !b->is_charged || !b->first_consumer)
         return -ENOMEM;
     for (uint32_t i = 0; i < b->compile->n_nodes; i++) {
         build->task[i] = TASK_GRAPH_NONE;
@@ -324,8 +348,9 @@ static void building_done(struct building *b) {
 }
 
 int task_build_make(struct task_build *ret, const struct compile *compile,
-                    const struct placer_choice *choices, const struct machine *machine) {
-    cleanup(building_done) struct building b = { compile, choices, machine, ret };
+                    const struct placer_choice *choices, const struct machine *machine,
+                    const struct task_costs *costs) {
+    cleanup(building_done) struct building b = { compile, choices, machine, costs, ret };
     int r;
 
     *ret = (struct task_build){ 0 };
@@ -353,5 +378,6 @@ void task_build_done(struct task_build *build) {
     free(build->task);
     free(build->node);
     free(build->is_fetch);
+    free(build->sources);
     *build = (struct task_build){ 0 };
 }

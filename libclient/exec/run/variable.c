@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/error.h"
+#include "libclient/core/wait.h"
 #include "libclient/device/device.h"
 #include "libclient/exec/memory/alloc.h"
 #include "libclient/graph/graph.h"
@@ -89,5 +91,58 @@ int variable_prepare(struct variable *variable, uint32_t n_own, bool keep, struc
         return r;
     variable->buffer = *fresh;
     *fresh = old;
+    return 0;
+}
+
+/* Values are copied through the host in pieces of this many bytes. */
+enum { PIECE_BYTES = 16 << 20 };
+
+static int copy_value(const struct variable *variable, struct device *to, struct buffer *fresh,
+                      struct allot_error *err) {
+    const uint64_t piece = MIN(variable->bytes, (uint64_t)PIECE_BYTES);
+    cleanup(freep) char *host = malloc(piece + 1);
+    int r = device_await(variable->device, NULL, err);
+
+    if (!host)
+        return error_set(err, -ENOMEM, "no host memory to move variable '%s'",
+                         variable->node->name);
+    /* Earlier users of the new block may have work there. */
+    if (r == 0)
+        r = device_await(to, NULL, err);
+    for (uint64_t at = 0; r == 0 && at < variable->bytes; at += piece) {
+        uint64_t n = MIN(piece, variable->bytes - at);
+
+        r = device_copy_out(variable->device, host, (char *)variable->buffer->data + at, n, err);
+        if (r == 0)
+            r = device_copy_in(to, (char *)fresh->data + at, host, n, err);
+    }
+    return r;
+}
+
+int variable_move(struct variable *variable, struct device *to, bool is_lost,
+                  struct allot_error *err) {
+    struct buffer *old = variable->buffer, *fresh = NULL;
+    struct device *from = variable->device;
+    int r = 0;
+
+    if (old && !is_lost) {
+        struct wait wait = wait_begin(UINT64_MAX, NULL);
+
+        wait.is_hasty = true; /* runs wait meanwhile */
+        r = alloc_buffer(to, variable->bytes, variable->node->name, &wait, &fresh, err);
+        wait_end(&wait);
+        if (r == 0)
+            r = copy_value(variable, to, fresh, err);
+    }
+    if (r < 0) {
+        buffer_unref(fresh);
+        return r;
+    }
+    pthread_mutex_lock(&variable->lock);
+    variable->buffer = fresh;
+    variable->device = device_ref(to);
+    pthread_mutex_unlock(&variable->lock);
+    buffer_unref(old);
+    device_unref(from);
     return 0;
 }

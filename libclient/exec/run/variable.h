@@ -50,6 +50,11 @@ int variable_table_get(struct variable_table *variables, const struct node *node
  * the writes. */
 int variable_read(struct variable *variable, struct buffer **ret, bool *ret_settled);
 
+/* Give it another device, with its value, or without where that is lost (`is_lost`). No run is
+ * under way. -ENOMEM and errors of the driver: it stays where it is. */
+int variable_move(struct variable *variable, struct device *to, bool is_lost,
+                  struct allot_error *err);
+
 /* With the lock held: whether its bytes cannot be changed in place: there are none, or there are
  * references besides the variable's own and the caller's `n_own`, which the caller no longer
  * uses. */
