@@ -14,6 +14,7 @@
 
 #include "base/cleanup.h"
 #include "daemon/accounts/accounts.h"
+#include "daemon/config/user_database.h"
 #include "daemon/state/replay.h"
 #include "daemon/state/state.h"
 #include "daemon/devices/context_cost.h"
@@ -181,10 +182,21 @@ static void look_for_jobs(struct manager *manager, const struct sample *sample) 
     }
 }
 
+/* Whom each process counts for: the owner of its uid. NULL: out of memory. */
+static uid_t *owners_of(struct manager *manager, const struct sample *sample) {
+    uid_t *owners = calloc(sample->n_processes + 1, sizeof(*owners));
+
+    for (size_t i = 0; owners && i < sample->n_processes; i++)
+        if (sample->processes[i].has_uid)
+            owners[i] = user_database_owner(manager->user_database, sample->processes[i].uid);
+    return owners;
+}
+
 static void on_sampled(void *userdata, const struct sample *sample) {
     struct manager *manager = userdata;
     struct moment now = manager_now(manager);
     cleanup(freep) uint64_t *leases = NULL;
+    cleanup(freep) uid_t *owners = NULL;
 
     if (!manager->sampling.sample)
         look_for_jobs(manager, sample);
@@ -205,7 +217,8 @@ static void on_sampled(void *userdata, const struct sample *sample) {
         check_device(manager, &sample->devices[i], now);
     context_cost_measure(manager, sample);
     leases = job_survivors_leases(manager, sample);
-    if (broker_sample(manager->broker, sample, leases, now) < 0)
+    owners = owners_of(manager, sample);
+    if (broker_sample(manager->broker, sample, leases, owners, now) < 0)
         log_line(LOG_WARNING, NULL, "out of memory: charges stay as they were");
     keep_sample(manager, sample);
     watch_actions_apply(manager, sample, now);

@@ -17,10 +17,12 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct sample_reading {
     const struct sample *sample;
     const uint64_t *leases; /* by the environments of its processes; may be NULL */
+    const uid_t *owners;    /* whom its processes count for; NULL: their uids */
     bool is_read[BOOKS_MAX];
     bool is_exact[BOOKS_MAX]; /* every process of it says how much it uses */
     bool has_used[BOOKS_MAX];
@@ -172,8 +174,10 @@ static uint64_t owed(const struct broker *broker, const struct sample_reading *r
  * For leases that the broker rebuilds from the processes that come back: how much of a claim the
  * driver confirms.
  */
-static void note_unclaimed(struct broker *broker, unsigned slot, const struct process_id *process,
-                           uint64_t bytes) {
+static void note_unclaimed(struct broker *broker, const struct sample_reading *reading,
+                           const struct sample_process *row, unsigned slot, uint64_t bytes) {
+    const uid_t *owners = reading->owners;
+
     if (broker->n_unclaimed == broker->n_unclaimed_max) {
         size_t n = broker->n_unclaimed_max ? 2 * broker->n_unclaimed_max : 16;
         struct unclaimed *unclaimed = realloc(broker->unclaimed, n * sizeof(struct unclaimed));
@@ -183,7 +187,13 @@ static void note_unclaimed(struct broker *broker, unsigned slot, const struct pr
         broker->unclaimed = unclaimed;
         broker->n_unclaimed_max = n;
     }
-    broker->unclaimed[broker->n_unclaimed++] = (struct unclaimed){ *process, slot, bytes };
+    broker->unclaimed[broker->n_unclaimed++] = (struct unclaimed){
+        .process = { .pid = row->pid, .start = row->start },
+        .slot = slot,
+        .bytes = bytes,
+        .has_uid = row->has_uid,
+        .uid = owners ? owners[row - reading->sample->processes] : row->uid,
+    };
 }
 
 static void read_row(struct broker *broker, struct sample_reading *reading,
@@ -215,7 +225,7 @@ static void read_row(struct broker *broker, struct sample_reading *reading,
         return;
     if (bytes > owed_bytes) {
         reading->unmanaged_bytes[book->slot] += bytes - owed_bytes;
-        note_unclaimed(broker, book->slot, &process, bytes - owed_bytes);
+        note_unclaimed(broker, reading, row, book->slot, bytes - owed_bytes);
     }
 }
 
@@ -437,8 +447,31 @@ static void settle_lease(struct broker *broker, struct lease *lease,
         lease_end_if_empty(broker, lease);
 }
 
+/*
+ * What processes without a lease use counts against their own user's waiters (reservation.c), of
+ * the devices that were read.
+ */
+static void settle_unmanaged(struct broker *broker, const struct sample_reading *reading) {
+    struct user *user;
+
+    for (size_t pos = 0; (user = map_next(&broker->users, &pos));) {
+        uint64_t before[BOOKS_MAX];
+
+        if (!user->has_unmanaged && broker->n_unclaimed == 0)
+            continue;
+        memcpy(before, user->unmanaged_bytes, sizeof(before));
+        for (size_t i = 0; i < broker->n_books; i++)
+            if (reading->is_read[i])
+                user->unmanaged_bytes[i] = 0;
+        user_count_unmanaged(broker, user);
+        for (size_t i = 0; i < broker->n_books; i++)
+            if (user->unmanaged_bytes[i] > before[i])
+                reservation_note_taken(broker, user, (unsigned)i);
+    }
+}
+
 int broker_sample(struct broker *broker, const struct sample *sample, const uint64_t *leases,
-                  struct moment now) {
+                  const uid_t *owners, struct moment now) {
     struct sample_reading *reading = calloc(1, sizeof(*reading));
     struct lease *lease;
     struct holder *holder;
@@ -448,6 +481,7 @@ int broker_sample(struct broker *broker, const struct sample *sample, const uint
     broker->now_usec = now.usec;
     reading->sample = sample;
     reading->leases = leases;
+    reading->owners = owners;
     read_devices(broker, reading);
     for (size_t pos = 0; (lease = map_next(&broker->leases, &pos));) {
         lease->is_busy = lease->is_vague = false;
@@ -475,6 +509,7 @@ int broker_sample(struct broker *broker, const struct sample *sample, const uint
             queue_touch(broker, (unsigned)i);
         broker->books[i]->unmanaged_bytes = reading->unmanaged_bytes[i];
     }
+    settle_unmanaged(broker, reading);
     free(reading);
     return 0;
 }

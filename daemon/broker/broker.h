@@ -140,9 +140,10 @@ void broker_context_set(struct broker *broker, const struct gpuid *device, uint6
  *
  * `leases`: of each of sample->processes the lease without a scope to whose job it belongs by its
  * environment, 0: none, or not known; NULL: of none. Only rows that broker_is_unclaimed() need one.
+ * `owners`: the user whom each of them counts for; NULL: that of its uid.
  */
 int broker_sample(struct broker *broker, const struct sample *sample, const uint64_t *leases,
-                  struct moment now);
+                  const uid_t *owners, struct moment now);
 
 /*
  * Whether only its environment could tie this process to a lease: its user has leases, and the

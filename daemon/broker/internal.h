@@ -45,9 +45,11 @@ struct user {
     size_t n_gids;
     struct policy_rules rules; /* borrows from the policy */
     uint32_t n_leases, n_waiting;
-    uint64_t spent_byte_seconds;    /* as it was last told */
-    uint64_t charged_bytes;         /* Σ over its leases and their devices */
-    uint64_t slot_bytes[BOOKS_MAX]; /* of it on each device */
+    uint64_t spent_byte_seconds;         /* as it was last told */
+    uint64_t charged_bytes;              /* Σ over its leases and their devices */
+    uint64_t slot_bytes[BOOKS_MAX];      /* of it on each device */
+    uint64_t unmanaged_bytes[BOOKS_MAX]; /* of its processes without a lease, by the last sample */
+    bool has_unmanaged;
     uint32_t slot_leases[BOOKS_MAX];
     uint32_t n_slots;    /* devices on which it has a lease */
     struct list waiters; /* all that wait, by in_user */
@@ -121,6 +123,8 @@ struct unclaimed {
     struct process_id process;
     unsigned slot;
     uint64_t bytes;
+    bool has_uid;
+    uid_t uid; /* of the user that it counts for */
 };
 
 /* A place in the queue from before a restart, for the client that asks the same again. */
@@ -227,6 +231,8 @@ void proc_note_hold_wait(struct broker *broker, struct proc *proc, bool has_more
 struct user *user_get(struct broker *broker, uid_t uid, gid_t gid);
 void user_put(struct broker *broker, struct user *user);
 void user_judge(struct broker *broker, struct user *user); /* find its rules anew */
+/* Add what the last sample showed of its processes without a lease. */
+void user_count_unmanaged(const struct broker *broker, struct user *user);
 /* What the peer says of it: its groups, with the rules of these, and what it spent. */
 int user_set_peer(struct broker *broker, struct user *user, const struct broker_peer *peer);
 bool user_is_spent(const struct user *user); /* its byte·seconds are used up */
@@ -347,7 +353,7 @@ bool reservation_find(const struct broker *broker, const struct waiter *waiter, 
 bool reservation_is_private(const struct broker *broker, const struct user *user, unsigned slot,
                             struct queue_place before);
 void reservation_begin(struct broker *broker, const struct waiter *waiter); /* it begins to wait */
-/* The user has more on a device than before: its waiters may reserve nothing there any more. */
+/* The user has more on a device than before: its waiters may reserve nothing any more. */
 void reservation_note_taken(struct broker *broker, const struct user *user, unsigned slot);
 void reservation_run(struct broker *broker); /* what is due by time */
 

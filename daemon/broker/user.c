@@ -14,6 +14,18 @@ void user_judge(struct broker *broker, struct user *user) {
     broker->has_spending |= user->rules.quota_byte_seconds != UNITS_FOREVER;
 }
 
+void user_count_unmanaged(const struct broker *broker, struct user *user) {
+    user->has_unmanaged = false;
+    for (size_t i = 0; i < broker->n_unclaimed; i++) {
+        const struct unclaimed *unclaimed = &broker->unclaimed[i];
+
+        if (unclaimed->has_uid && unclaimed->uid == user->uid)
+            user->unmanaged_bytes[unclaimed->slot] += unclaimed->bytes;
+    }
+    for (size_t i = 0; i < broker->n_books; i++)
+        user->has_unmanaged |= user->unmanaged_bytes[i] > 0;
+}
+
 struct user *user_get(struct broker *broker, uid_t uid, gid_t gid) {
     struct user *user = map_find(&broker->users, uid);
 
@@ -35,6 +47,7 @@ struct user *user_get(struct broker *broker, uid_t uid, gid_t gid) {
     user->gids[0] = gid;
     user->n_gids = 1;
     user_judge(broker, user);
+    user_count_unmanaged(broker, user);
     return user;
 }
 

@@ -55,11 +55,8 @@ def test_what_one_user_shows_costs_no_other(served):
         until("an empty box", lambda: not served.leases())
 
 
-# A little on every card, and a wait for all of them.
-RESERVE = r"""
-for device in ("0", "1"):
-    word, granted, keep = acquire(devices=[device], amount={"mode": "fixed", "bytes": 2 << 20})
-    assert word == "granted", granted
+# A little on some cards, and a wait for all of them.
+WAIT = r"""
 s = socket.socket(socket.AF_UNIX)
 s.connect("/run/allot/io.allot")
 s.sendall(json.dumps({"method": "io.allot.Manager.Acquire", "more": True, "parameters": {
@@ -69,16 +66,48 @@ assert b"place" in reply, reply
 tell("waits")
 wait()
 """
+LEASES = r"""
+for device in %s:
+    word, granted, keep = acquire(devices=[device], amount={"mode": "fixed", "bytes": 2 << 20})
+    assert word == "granted", granted
+""" + WAIT
+NO_LEASE = r"""
+libcuda = ctypes.CDLL("libcuda.so.1")
+context = ctypes.c_void_p()
+assert libcuda.cuInit(0) == 0
+for device in (0, 1):
+    assert libcuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) == 0
+tell("has", os.getpid())
+wait()
+""" + WAIT
 
 
-def test_who_waits_for_cards_that_it_holds_itself_keeps_nothing(served, configure):
-    """79 GiB were free, and kept from all others."""
+def takes_most(served, device):
+    """BOB wants 30 GiB of a device, at once."""
+    done = served.as_user(BOB, "gpuctl", "run", "-q", "--no-wait", "--devices", device, "--mem", "30G", "--", "true")
+    assert done.returncode == 0, done.stderr
+    until("the end of it", lambda: all(lease["uid"] != BOB for lease in served.leases().values()))
+
+
+@pytest.mark.parametrize("devices", [("0", "1"), ("0",)])
+def test_who_waits_for_cards_that_it_holds_itself_keeps_nothing(served, configure, devices):
+    """79 GiB were free, and kept from all others: on the cards that it has something on, and on all others."""
     configure("[defaults]\nsmall-leases = yes\n")
-    with Attacker(served, ADA, RESERVE) as ada:
+    with Attacker(served, ADA, LEASES % (devices,)) as ada:
         ada.hear("waits")
         for device in ("0", "1"):
-            done = served.as_user(BOB, "gpuctl", "run", "-q", "--no-wait", "--devices", device, "--mem", "30G", "--", "true")
-            assert done.returncode == 0, done.stderr
+            takes_most(served, device)
+
+
+def test_nor_does_who_holds_them_without_a_lease(served):
+    with Attacker(served, ADA, NO_LEASE) as ada:
+        pid = ada.hear("has")
+        until("its memory on both", lambda: [process["pid"] for process in served.status()["processes"]].count(pid) == 2)
+        ada.go()
+        ada.hear("waits")
+        for device in ("0", "1"):
+            takes_most(served, device)
+    until("nobody", lambda: not served.status()["processes"])
 
 
 # It comes to a daemon that has just started, as the holder of a lease that there never was.

@@ -494,7 +494,7 @@ void fixture_sample(struct broker_fixture *fixture, const struct fixture_row *ro
         snprintf(row->cgroup, sizeof(row->cgroup), "%s", rows[i].cgroup ? rows[i].cgroup : "");
         leases[sample.n_processes - 1] = rows[i].lease;
     }
-    ck_assert_int_eq(broker_sample(fixture->broker, &sample, leases, fixture->now), 0);
+    ck_assert_int_eq(broker_sample(fixture->broker, &sample, leases, NULL, fixture->now), 0);
     free(leases);
     free(sample.devices);
     free(sample.processes);

@@ -198,6 +198,16 @@ static bool is_left_by_own(const struct broker_oracle *oracle, int uid, int devi
     return bytes <= left;
 }
 
+/* Whether they leave room on as many devices as it wants. */
+static bool has_enough_by_own(const struct broker_oracle *oracle, const struct oracle_want *want) {
+    int n = 0;
+
+    for (int d = 0; d < ORACLE_DEVICES; d++)
+        if (want->allowed >> d & 1)
+            n += is_left_by_own(oracle, want->uid, d, want->guaranteed);
+    return n >= want->n_wanted;
+}
+
 /* What a waiter reserves on a device; its own leases leave no room: from its own user alone. */
 struct kept {
     int device, uid;
@@ -205,9 +215,12 @@ struct kept {
     int64_t bytes;
 };
 
-static void keep(const struct broker_oracle *oracle, struct kept *kept, int *n, int uid, int device,
-                 int64_t bytes) {
-    kept[(*n)++] = (struct kept){ device, uid, !is_left_by_own(oracle, uid, device, bytes), bytes };
+static void keep(const struct broker_oracle *oracle, struct kept *kept, int *n,
+                 const struct oracle_want *want, int device, int64_t bytes) {
+    bool is_private = !is_left_by_own(oracle, want->uid, device, bytes) ||
+                      (want->job < 0 && !has_enough_by_own(oracle, want));
+
+    kept[(*n)++] = (struct kept){ device, want->uid, is_private, bytes };
 }
 
 /* Whether the first that can be served was; the queue is then to be walked anew. */
@@ -253,7 +266,7 @@ static bool serve_one(struct broker_oracle *oracle, oracle_fn fn, void *userdata
                 }
                 job->held[want->device] -= want->bytes;
             }
-            keep(oracle, kept, &n_kept, want->uid, want->device, more);
+            keep(oracle, kept, &n_kept, want, want->device, more);
         } else {
             uint32_t devices;
 
@@ -269,7 +282,7 @@ static bool serve_one(struct broker_oracle *oracle, oracle_fn fn, void *userdata
             }
             for (int d = 0; d < ORACLE_DEVICES; d++)
                 if (want->allowed >> d & 1)
-                    keep(oracle, kept, &n_kept, want->uid, d, want->guaranteed);
+                    keep(oracle, kept, &n_kept, want, d, want->guaranteed);
         }
     }
     return false;

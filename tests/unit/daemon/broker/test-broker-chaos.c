@@ -406,7 +406,8 @@ static void sample(struct chaos *chaos) {
             snprintf(row->cgroup, sizeof(row->cgroup), "/user.slice/allot-%llu.scope/x",
                      (unsigned long long)lease->id);
     }
-    ck_assert_int_eq(broker_sample(chaos->fixture->broker, &sample, NULL, chaos->fixture->now), 0);
+    ck_assert_int_eq(
+        broker_sample(chaos->fixture->broker, &sample, NULL, NULL, chaos->fixture->now), 0);
 }
 
 static void device(struct chaos *chaos) {

@@ -29,6 +29,50 @@ START_TEST(a_waiter_that_its_own_user_blocks_keeps_nothing_back) {
 }
 END_TEST
 
+/* Nor on cards that its user has nothing on, while it needs one that its user has something on. */
+START_TEST(a_waiter_that_its_own_user_blocks_on_one_device_keeps_nothing_on_others) {
+    cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(3, 80);
+    struct request all = fixture_exclusive(3), some = fixture_grow(1, 70, 0);
+    struct request little = fixture_fixed(1, 1);
+    const char *first = fixture_name(0);
+
+    little.devices = &first;
+    little.n_devices = 1;
+    fixture_get(fixture, 10, MALLORY, little);
+    ck_assert_int_eq(fixture_ask(fixture, 20, MALLORY, &all, 1).kind, VERDICT_WAIT);
+    for (pid_t pid = 30; pid < 33; pid++)
+        fixture_get(fixture, pid, HONEST, some);
+    /* Once only others block it, it keeps what it needs from those behind it. */
+    fixture_gone(fixture, 10);
+    fixture_gone(fixture, 32);
+    fixture_sample(fixture, NULL, 0);
+    fixture_turn(fixture);
+    ck_assert_int_eq(fixture_ask(fixture, 33, HONEST, &some, 2).kind, VERDICT_WAIT);
+}
+END_TEST
+
+/* What its user's processes use without a lease is its user's as well. */
+START_TEST(a_waiter_that_processes_of_its_own_user_block_keeps_nothing_back) {
+    cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 80);
+    static const struct fixture_row
+        mine[] = { { .pid = 9, .uid = MALLORY, .used_gib = 1 },
+                   { .pid = 9, .gpu = 1, .uid = MALLORY, .used_gib = 1 } },
+        others[] = { { .pid = 9, .uid = 3001, .used_gib = 1 },
+                     { .pid = 9, .gpu = 1, .uid = 3001, .used_gib = 1 } };
+    struct request all = fixture_exclusive(1), most = fixture_grow(1, 70, 0);
+
+    fixture_sample(fixture, mine, ELEMENTSOF(mine));
+    ck_assert_int_eq(fixture_ask(fixture, 20, MALLORY, &all, 1).kind, VERDICT_WAIT);
+    fixture_get(fixture, 30, HONEST, most);
+    /* Theirs are no longer there, another's are: it is not its own user's fault that it waits. */
+    fixture_sample(fixture, others, ELEMENTSOF(others));
+    ck_assert_int_eq(fixture_ask(fixture, 31, HONEST, &most, 2).kind, VERDICT_WAIT);
+    fixture_sample(fixture, mine, ELEMENTSOF(mine));
+    fixture_turn(fixture);
+    ck_assert(is_granted(fixture, 2));
+}
+END_TEST
+
 /* A user's own small jobs do not pass its large one for ever. */
 START_TEST(a_waiter_keeps_its_place_before_others_of_the_same_user) {
     cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(1, 80);
@@ -125,6 +169,8 @@ START_TEST(the_administrator_says_how_long_it_is) {
 END_TEST
 
 SUITE("reservation", a_waiter_that_its_own_user_blocks_keeps_nothing_back,
+      a_waiter_that_its_own_user_blocks_on_one_device_keeps_nothing_on_others,
+      a_waiter_that_processes_of_its_own_user_block_keeps_nothing_back,
       a_waiter_keeps_its_place_before_others_of_the_same_user,
       growth_that_its_own_user_blocks_keeps_nothing_back,
       a_reservation_ends_when_its_own_user_takes_the_room,
