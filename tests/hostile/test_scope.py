@@ -84,6 +84,24 @@ def test_limits_do_not_multiply_with_leases(served, limited):
     until("the end of the slice", lambda: served.is_active(shared) != "active")
 
 
+def test_a_job_has_no_more_time_than_its_session(served, limited):
+    """It had no end, if it did not hear the signal that gpuctl passes on to it. From a lease it takes another."""
+    inner = f"gpuctl run -q {' '.join(ASK)} -- bash -c \"$WHERE\"; bash -c \"$WHERE\""
+    running = subprocess.Popen(limited(["RuntimeMaxSec=1h"], "env", f"WHERE={WHERE}", "gpuctl", "run", "-q", *ASK, "--",
+                                       "bash", "-c", inner, name="session-brief.scope"),
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    scopes = []
+    for _ in range(2): # the inner one, then the outer one
+        scopes.append(running.stdout.readline().strip().rsplit("/", 1)[-1])
+        assert re.fullmatch(r"allot-\d+\.scope", scopes[-1]), scopes
+        assert re.match(r"5\dmin", served.show(scopes[-1], "RuntimeMaxUSec")), scopes
+        running.stdin.write("\n")
+        running.stdin.flush()
+    assert len(set(scopes)) == 2
+    running.stdin.close()
+    running.wait(machines.PATIENCE)
+
+
 # Says its pid; asks to be confined when it is told to, and waits for the end.
 CONFINED = machines.CALL + r"""
 reply, keep = call("Acquire", request={"gpus": 1, "confine": True, "amount": {"mode": "fixed", "bytes": 1 << 30}})

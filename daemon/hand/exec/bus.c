@@ -150,10 +150,35 @@ static int find_unit(struct bus *bus, pid_t pid, char **ret_path, char **ret_id,
     return *ret_path ? 0 : error_set(err, -ENOMEM, "out of memory");
 }
 
+/* When systemd ends the unit, by RuntimeMaxSec=. */
+static int read_end(struct bus *bus, const char *path, const char *interface,
+                    struct bus_place *place, struct allot_error *err) {
+    cleanup(bus_cleanup_errorp) sd_bus_error error = SD_BUS_ERROR_NULL;
+    uint64_t max = UINT64_MAX, since = 0;
+    int r = sd_bus_get_property_trivial(bus->bus, SYSTEMD, path, interface, "RuntimeMaxUSec",
+                                        &error, 't', &max);
+
+    place->ends_usec = UINT64_MAX;
+    if (r < 0 && sd_bus_error_has_name(&error, SD_BUS_ERROR_UNKNOWN_PROPERTY))
+        return 0; /* scopes have it since systemd 244 */
+    if (r >= 0 && max != 0 && max != UINT64_MAX)
+        r = sd_bus_get_property_trivial(bus->bus, SYSTEMD, path, "org.freedesktop.systemd1.Unit",
+                                        "ActiveEnterTimestampMonotonic", &error, 't', &since);
+    if (r < 0)
+        return fail(err, r, &error, "RuntimeMaxUSec");
+    if (max == 0 || max == UINT64_MAX)
+        return 0;
+    if (since == 0) /* it is still starting: its time has not begun */
+        since = clock_usec(CLOCK_MONOTONIC);
+    if (__builtin_add_overflow(since, max, &place->ends_usec))
+        place->ends_usec = UINT64_MAX;
+    return 0;
+}
+
 int bus_find_place(struct bus *bus, pid_t pid, struct bus_place *ret, struct allot_error *err) {
     cleanup(bus_cleanup_errorp) sd_bus_error error = SD_BUS_ERROR_NULL;
     cleanup(freep) char *path = NULL, *id = NULL, *slice = NULL;
-    cleanup(bus_place_done) struct bus_place place = { 0 };
+    cleanup(bus_place_done) struct bus_place place = { .ends_usec = UINT64_MAX };
     const char *interface;
     int r = find_unit(bus, pid, &path, &id, err);
 
@@ -174,7 +199,9 @@ int bus_find_place(struct bus *bus, pid_t pid, struct bus_place *ret, struct all
             return fail(err, r, &error, "Slice");
         snprintf(place.slice, sizeof(place.slice), "%s", slice);
         r = unit_limits_read(&place.limits, bus->bus, path, interface, id, err);
-        if (r == 0 && place.limits.n > 0)
+        if (r == 0)
+            r = read_end(bus, path, interface, &place, err);
+        if (r == 0 && (place.limits.n > 0 || place.ends_usec != UINT64_MAX))
             r = name_shared(&place, err);
         if (r < 0)
             return r;
@@ -262,6 +289,13 @@ static int append_properties(sd_bus_message *message, const struct bus_scope *sc
         return r;
     if (scope->is_closed) {
         r = append_devices(message, scope);
+        if (r < 0)
+            return r;
+    }
+    if (scope->place && scope->place->ends_usec != UINT64_MAX) {
+        uint64_t now = clock_usec(CLOCK_MONOTONIC), end = MAX(scope->place->ends_usec, now + 1);
+
+        r = sd_bus_message_append(message, "(sv)", "RuntimeMaxUSec", "t", end - now);
         if (r < 0)
             return r;
     }

@@ -26,14 +26,17 @@ DEFINE_FREEP(struct bus, bus_freep, bus_free)
 /*
  * Where a process is, and what holds it there. The unit's own limits, everything that
  * systemd.resource-control(5) has for slices, are carried over to what leaves it: by one slice for
- * all leases that leave this unit (`shared`), so that they have together what the unit has.
+ * all leases that leave this unit (`shared`), so that they have together what the unit has. A time
+ * that it may run for goes to the scope, which ends when the unit would.
  */
 struct bus_place {
     char unit[BUS_NAME_SIZE];
     char slice[BUS_NAME_SIZE]; /* that the unit is in; of a slice itself, that slice */
     char cgroup[BUS_CGROUP_SIZE];
     struct unit_limits limits;
-    char shared[BUS_NAME_SIZE]; /* in `slice`; "": the unit has no limits */
+    uint64_t
+        ends_usec; /* when its time is over (RuntimeMaxSec=), CLOCK_MONOTONIC; UINT64_MAX: never */
+    char shared[BUS_NAME_SIZE]; /* in `slice`; "": the unit has no limits, and its time no end */
 };
 
 /* Release with bus_place_done(). -EOPNOTSUPP: a limit that cannot be carried over. */
