@@ -18,6 +18,9 @@
 /* Numbers that a lease could have: JSON readers cannot represent larger ones. */
 #define LEASE_ID_MAX (UINT64_C(1) << 53)
 
+/* How far ahead of all known numbers a claimed one may be: the next leases number on from there. */
+#define LEASE_AHEAD_MAX (UINT64_C(1) << 32)
+
 /* ---- Rebuilding --------------------------------------------------------------------------------
  */
 
@@ -126,7 +129,8 @@ static int judge_rebuilt(struct broker *broker, struct user *user, const struct 
 
 /*
  * A lease that no record mentions. It is unknown which user had its number: a second user who
- * claims the same number gets a lease with a new one, and may go on using the old number.
+ * claims the same number gets a lease with a new one, and may go on using the old number. So does
+ * one who claims a number that no box comes to: those of all later leases would be larger.
  */
 static int rebuild(struct broker *broker, const struct broker_peer *peer,
                    const struct broker_attach *attach, struct lease **ret_lease,
@@ -134,6 +138,8 @@ static int rebuild(struct broker *broker, const struct broker_peer *peer,
     struct user *user = user_get(broker, peer->uid, peer->gid);
     struct book *books[BOOKS_SHARES_MAX];
     struct share shares[BOOKS_SHARES_MAX];
+    bool is_taken = broker_lease(broker, attach->lease) ||
+                    attach->lease > units_add(broker->next_lease, LEASE_AHEAD_MAX);
     struct alias *alias = NULL;
     struct proc *owner;
     struct lease *lease;
@@ -155,12 +161,12 @@ static int rebuild(struct broker *broker, const struct broker_peer *peer,
     }
 
     owner = proc_get(broker, &peer->process);
-    if (broker_lease(broker, attach->lease))
+    if (is_taken)
         alias = calloc(1, sizeof(*alias));
-    if (!owner || (broker_lease(broker, attach->lease) && !alias))
+    if (!owner || (is_taken && !alias))
         goto fail;
-    lease = lease_new(broker, alias ? MAX(broker->next_lease, attach->lease + 1) : attach->lease,
-                      user, (uint32_t)attach->n_held);
+    lease = lease_new(broker, is_taken ? broker->next_lease : attach->lease, user,
+                      (uint32_t)attach->n_held);
     if (!lease)
         goto fail;
 

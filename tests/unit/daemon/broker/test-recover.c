@@ -270,6 +270,30 @@ START_TEST(lost_leases_are_rebuilt_by_the_rules) {
 }
 END_TEST
 
+/* Nor does who claims a large number have everybody's next leases number on from there, where JSON
+ * readers take two numbers for one and no lease could come back a second time. */
+START_TEST(a_number_that_is_claimed_makes_no_others_large) {
+    cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(1, 40);
+    static const struct fixture_row rows[] = { { .pid = 10, .used_gib = 1 },
+                                               { .pid = 11, .used_gib = 1 } };
+    const uint64_t large = UINT64_C(1) << 53;
+    uint64_t lease;
+
+    broker_books_lost(fixture->broker);
+    broker_grace_begin(fixture->broker, fixture->now);
+    fixture_sample(fixture, rows, ELEMENTSOF(rows));
+    ck_assert_int_eq(come_back(fixture, 10, 1000, 4000000, 0, 1).kind, VERDICT_GRANT);
+    ck_assert_ptr_nonnull(broker_lease(fixture->broker, 4000000));
+    lease = come_back(fixture, 11, 1001, large, 0, 1).lease;
+    ck_assert_uint_gt(lease, 4000000);
+    ck_assert_uint_lt(lease, 5000000);
+    /* It may go on calling it so. */
+    ck_assert_uint_eq(fixture_grow_by(fixture, 11, large, 0, 0, false, 0).held_bytes, GIB);
+    fixture_pass(fixture, fixture->policy.grace_usec);
+    ck_assert_uint_lt(fixture_get(fixture, 12, 1002, fixture_fixed(1, 1)), 5000000);
+}
+END_TEST
+
 /* A process that forges a lease gets no byte that NVML does not show, and no byte twice. */
 START_TEST(lost_leases_are_rebuilt_as_far_as_nvml_shows) {
     cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 40);
@@ -422,5 +446,5 @@ SUITE("recover", a_waiter_for_a_drained_device_has_its_place_again,
       places_in_the_queue_are_kept_for_clients_that_ask_again, what_was_releasing_is_still,
       a_process_that_died_meanwhile_ends_the_grace, a_dump_says_the_same_as_the_log,
       lost_leases_come_back_where_new_ones_may_not, lost_leases_are_rebuilt_by_the_rules,
-      lost_leases_are_rebuilt_as_far_as_nvml_shows, contradictions_are_refused,
-      a_client_that_missed_its_grant_gets_it_by_asking_again)
+      a_number_that_is_claimed_makes_no_others_large, lost_leases_are_rebuilt_as_far_as_nvml_shows,
+      contradictions_are_refused, a_client_that_missed_its_grant_gets_it_by_asking_again)
