@@ -20,6 +20,7 @@ import os
 import pathlib
 import random
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -254,7 +255,7 @@ def object_code(path, text):
     entry = next((one for one in commands if os.path.normpath(os.path.join(BUILD, one["file"])) == str(SOURCE / path)), None)
     if not entry:
         return None
-    words = entry["command"].split()
+    words = shlex.split(entry["command"])
     words = [word for word in words if word not in ("-O0", "-g", "ccache")]
     if "-MQ" in words:
         at = words.index("-MQ")
