@@ -24,6 +24,8 @@ void fake_machine_node(const char *name, unsigned major, unsigned minor);
 void fake_machine_file(const char *path, const char *text);
 /* Another file in the place of one under /proc. */
 void fake_machine_cover(const char *path, const char *text);
+/* An empty folder in the place of one. */
+void fake_machine_cover_folder(const char *path);
 
 /* The folder of the cgroup "/user.slice/…", made with those above it. */
 const char *fake_machine_cgroup(const char *cgroup);

@@ -274,7 +274,8 @@ static int start_scope(struct fake_systemd *systemd, sd_bus_message *message) {
     snprintf(cgroup, sizeof(cgroup), "%s/%s", above, name);
     remember_unit(systemd, name, wanted.slice, cgroup);
     fake_machine_cgroup(cgroup);
-    if (wanted.is_closed && !systemd->has_no_filter)
+    if ((wanted.is_closed && !systemd->has_no_filter) ||
+        (systemd->closes_sessions && strncmp(name, "session-", 8) == 0))
         fake_machine_filter(cgroup, wanted.allow, wanted.n_allow);
     fake_machine_move(cgroup, (pid_t)wanted.pid);
     snprintf(job, sizeof(job), ROOT "/job/%u", ++systemd->n_jobs);

@@ -32,6 +32,7 @@ struct fake_systemd {
     const char *job_result; /* of scopes; NULL: "done" */
     bool signals_first;     /* JobRemoved comes before the answer that names the job */
     bool has_no_filter;     /* DevicePolicy= has no effect here */
+    bool closes_sessions;   /* scopes of that name have no device, as if a drop-in said so */
     bool moves_nothing;     /* AttachProcessesToUnit says yes and does nothing */
     void (*attaching)(void *userdata, pid_t pid); /* before AttachProcessesToUnit is obeyed */
     void *userdata;
