@@ -250,12 +250,18 @@ static void job_removed(sd_bus *bus, const char *job, const char *unit, const ch
 
 static void remember_unit(struct fake_systemd *systemd, const char *name, const char *slice,
                           const char *cgroup) {
+    struct fake_made *made;
     size_t n = 0;
 
     while (systemd->units[n].name)
         n++;
     ck_assert_uint_lt(n + 1, ELEMENTSOF(systemd->units));
-    systemd->units[n] = (struct fake_unit){ strdup(name), strdup(slice), strdup(cgroup), NULL };
+    ck_assert_uint_lt(systemd->n_made, ELEMENTSOF(systemd->made));
+    made = &systemd->made[systemd->n_made++];
+    snprintf(made->name, sizeof(made->name), "%s", name);
+    snprintf(made->slice, sizeof(made->slice), "%s", slice);
+    snprintf(made->cgroup, sizeof(made->cgroup), "%s", cgroup);
+    systemd->units[n] = (struct fake_unit){ made->name, made->slice, made->cgroup, NULL };
 }
 
 static int start_scope(struct fake_systemd *systemd, sd_bus_message *message) {

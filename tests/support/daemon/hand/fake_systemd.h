@@ -42,7 +42,10 @@ struct fake_systemd {
 
     pthread_t thread;
     int listener;
-    unsigned n_jobs;
+    unsigned n_jobs, n_made;
+    struct fake_made {
+        char name[128], slice[256], cgroup[700];
+    } made[32]; /* what `units` has of scopes that were started */
 };
 
 /* Start it; the bus of this process and its children is its own from now on. */
