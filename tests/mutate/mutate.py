@@ -35,6 +35,9 @@ BUILD = WORK / "build"
 EQUIVALENT = TOP / "tests/mutate/equivalent"
 # Beside the tests of its own folder: what else tries a part of the tree.
 ALSO = {"wire": ["daemon/hand/hand-wire"], "guard": ["guard-credit", "guard-credit-life", "guard-driver"]}
+# What is tried as in the suite `asan`, which sees what leaks. Nothing may stand in front of the guard's dlsym, and the
+# hand comes with all of the simulator.
+SANITIZED = ("wire", "daemon/broker")
 # With --suites: the files of tests/daemon that try a part, the likeliest first.
 DAEMON = ["test_memory", "test_sharing", "test_queue", "test_restart", "test_state", "test_visibility", "test_client"]
 SUITES = {"wire": DAEMON, "daemon/broker": DAEMON,
@@ -43,6 +46,8 @@ SUITES = {"wire": DAEMON, "daemon/broker": DAEMON,
 SWAPS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "&&": "||", "||": "&&", "+": "-", "-": "+",
          "+=": "-=", "-=": "+=", "<<": ">>", ">>": "<<", "&": "|", "|": "&", "|=": "&=", "&=": "|="}
 OPERATOR = re.compile(r"(?<= )(" + "|".join(re.escape(word) for word in sorted(SWAPS, key=len, reverse=True)) + r")(?= )")
+# A buffer that is one larger is no mistake: "char text[128]", which declares it.
+BUFFER = re.compile(r"^\s*(?!return\b)(?:static |const |unsigned |struct )*\w+ [^=;(]*\[$")
 NUMBER = re.compile(r"(?<![\w.\"'])(\d+)(?=[uUlL]*\b)(?![.\w]*[.x])")
 TRUTH = re.compile(r"\b(true|false)\b")
 CONDITION = re.compile(r"^(\s*(?:\} else )?if )\((.*)\)( \{)?$")
@@ -82,10 +87,12 @@ def mutants_of_line(line, code):
     for match in OPERATOR.finditer(code):
         new = SWAPS[match.group(1)]
         yield f"{match.group(1)} to {new}", line[:match.start(1)] + new + line[match.end(1):]
-    for match in NUMBER.finditer(code):
+    for match in NUMBER.finditer(code) if not RETURN.match(code) else ():
+        if int(match.group(1)) > 1 and BUFFER.match(code[:match.start(1)]):
+            continue
         new = {"0": "1", "1": "0"}.get(match.group(1), str(int(match.group(1)) + 1))
         yield f"{match.group(1)} to {new}", line[:match.start(1)] + new + line[match.end(1):]
-    for match in TRUTH.finditer(code):
+    for match in TRUTH.finditer(code) if not RETURN.match(code) else ():
         new = "false" if match.group(1) == "true" else "true"
         yield f"{match.group(1)} to {new}", line[:match.start(1)] + new + line[match.end(1):]
     for pattern in (CONDITION, LOOP):
@@ -134,7 +141,7 @@ def run(argv, **options):
     return subprocess.run(argv, text=True, capture_output=True, check=False, **options)
 
 
-def prepare(paths):
+def prepare(paths, sanitized):
     """The copy and its build, brought up to date. Files that did not change keep their time."""
     SOURCE.mkdir(parents=True, exist_ok=True)
     listed = run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=TOP).stdout.split("\0")
@@ -152,10 +159,13 @@ def prepare(paths):
         configured = (TOP / "build" / ".configured")
         options = configured.read_text(encoding="utf-8").split() if configured.exists() else []
         options = [word for word in options if word.startswith("-Dvendor") or word.startswith("-Dnvcc")]
+        if sanitized:
+            options += ["-Db_sanitize=address", "-Db_lundef=false"]
         done = run(["meson", "setup", str(BUILD), str(SOURCE), "-Doptimization=0", "-Ddebug=false", "-Dwerror=false",
                     "-Dbench=false", "-Ddocs=false", *options])
         if done.returncode:
             sys.exit(done.stdout[-3000:] + done.stderr)
+    ninja([BUILD / "build.ninja"]) # a test that is new is known from here on
     return tests_for(paths)
 
 
@@ -177,19 +187,26 @@ def introspected(what):
     return json.loads(run(["meson", "introspect", str(BUILD), f"--{what}"]).stdout)
 
 
+def test_named(name):
+    return next(test for test in introspected("tests") if test["name"] == name)
+
+
 def files_of(name):
-    """What a test depends on: itself, and the programs and libraries that all tests may start."""
+    """What a test depends on: itself, and of the programs and libraries that all tests may start those in folders that
+    it names, once it is built."""
     files = {target["id"]: target["filename"] for target in introspected("targets")}
-    test = next(test for test in introspected("tests") if test["name"] == name)
-    return [file for target in test["depends"] for file in files[target]]
+    program = pathlib.Path(test_named(name)["cmd"][0])
+    text = program.read_bytes()
+    return [file for target in test_named(name)["depends"] for file in files[target]
+            if file == str(program) or os.path.dirname(file).encode() in text]
 
 
 @functools.cache
 def files_named_by(name):
     """Of these, the test itself and what it names, when all are built: what a mutant has to be built into."""
-    test = next(test for test in introspected("tests") if test["name"] == name)
-    text = pathlib.Path(test["cmd"][0]).read_bytes()
-    return [file for file in files_of(name) if file == test["cmd"][0] or file.encode() in text]
+    program = test_named(name)["cmd"][0]
+    text = pathlib.Path(program).read_bytes()
+    return [file for file in files_of(name) if file == program or file.encode() in text]
 
 
 def ninja(files):
@@ -197,11 +214,18 @@ def ninja(files):
 
 
 def end_descendants():
-    """A mutant may leave processes behind, in groups of their own: as their reaper we have them all as children."""
+    """A mutant may leave processes behind, in groups of their own: as their reaper we have them all as children. Those
+    that tidy up after a test that failed have two seconds for it."""
+    grace = time.monotonic() + 2
     while True:
         children = pathlib.Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="utf-8").split()
         if not children:
             return
+        if time.monotonic() < grace:
+            time.sleep(0.02)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(-1, os.WNOHANG)
+            continue
         for child in children:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(child), signal.SIGKILL)
@@ -213,19 +237,19 @@ def command(name):
     """argv, folder and environment of a unit test, or of a file of tests/daemon."""
     if name.startswith("test_"):
         return [str(SOURCE / "tests/daemon/run.py"), "--jobs", "4", name], SOURCE, {"ALLOT_BUILD": str(BUILD)}
-    test = next(test for test in introspected("tests") if test["name"] == name)
+    test = test_named(name)
     return test["cmd"], test["workdir"] or BUILD, test["env"] | {"CK_TIMEOUT_MULTIPLIER": "10"}
 
 
 def run_test(name, seconds):
-    """Whether it passes within its time."""
+    """"", or how it fails: "failed", or "too late" where it does not end within its time."""
     argv, folder, env = command(name)
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL, cwd=folder, env=os.environ | env,
                           stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, start_new_session=True) as process:
         try:
-            return process.wait(seconds) == 0
+            return "failed" if process.wait(seconds) else ""
         except subprocess.TimeoutExpired:
-            return False
+            return "too late"
         finally:
             end_descendants()
 
@@ -235,10 +259,11 @@ def baseline(names):
     took = {}
     for name in names:
         start = time.monotonic()
-        if run_test(name, 600):
-            took[name] = time.monotonic() - start
+        how = run_test(name, 600)
+        if how:
+            print(f"left out, as it does not pass unchanged: {name} ({how})")
         else:
-            print(f"left out, as it does not pass unchanged: {name}")
+            took[name] = time.monotonic() - start
     return took
 
 
@@ -294,9 +319,10 @@ def try_mutant(mutant, tests, kills):
         for name in sorted(tests, key=lambda name: (name.startswith("test_"), tests[name] / (1 + kills.get(name, 0)))):
             if ninja([] if name.startswith("test_") else files_named_by(name)).returncode:
                 return "does not compile"
-            if not run_test(name, 10 + 5 * tests[name]):
+            how = run_test(name, 30 + 8 * tests[name])
+            if how:
                 kills[name] = kills.get(name, 0) + 1
-                return f"killed by {name}"
+                return f"killed by {name}" + (", which did not end" if how == "too late" else "")
         return "survived"
     finally:
         (SOURCE / path).write_text(original, encoding="utf-8")
@@ -322,8 +348,10 @@ def main():
             print(f"{number:4} {mutant['file']}:{mutant['line'] + 1}: {mutant['what']}: {mutant['old'].strip()}")
         return 0
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    names = prepare(options.paths)
-    done = ninja([] if options.suites else [file for name in names for file in files_of(name)])
+    names = prepare(options.paths, sanitized=all(path.startswith(SANITIZED) for path in options.paths))
+    done = ninja([] if options.suites else [test_named(name)["cmd"][0] for name in names])
+    if done.returncode == 0:
+        done = ninja([file for name in names for file in files_of(name)])
     if done.returncode:
         sys.exit(done.stdout[-3000:])
     if options.suites:
