@@ -15,8 +15,10 @@
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "daemon/enforce/process.h"
 #include "tests/support/daemon/hand/fake_limit.h"
 #include "tests/support/daemon/hand/fake_machine.h"
@@ -426,6 +428,7 @@ struct impostor {
 };
 
 static void replace(void *userdata, pid_t pid) {
+    const uint64_t tick_usec = 1000000 / (uint64_t)sysconf(_SC_CLK_TCK);
     struct impostor *impostor = userdata;
     struct clone_args args = { .exit_signal = SIGCHLD,
                                .set_tid = (uint64_t)(uintptr_t)&pid,
@@ -435,6 +438,9 @@ static void replace(void *userdata, pid_t pid) {
         return;
     kill(pid, SIGKILL);
     ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+    /* One that began in the same tick of the kernel's clock could not be told from it. */
+    while (clock_usec(CLOCK_BOOTTIME) / tick_usec <= impostor->bench->question.confine.start)
+        sched_yield();
     if (!impostor->cgroup) {
         impostor->pid = 1;
         return;
