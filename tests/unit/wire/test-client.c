@@ -6,13 +6,16 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "tests/support/suite.h"
 #include "wire/client.h"
+#include "wire/frame.h"
 
 #define FOREVER UINT64_MAX
 
@@ -387,6 +390,78 @@ START_TEST(a_call_that_is_too_long_is_refused_here) {
 }
 END_TEST
 
+static void *serve_without_end(void *argument) {
+    struct server *server = argument;
+    int fd = accept(server->listener, NULL, NULL);
+    static char blanks[65536];
+
+    memset(blanks, ' ', sizeof(blanks));
+    while (send(fd, blanks, sizeof(blanks), MSG_NOSIGNAL) > 0)
+        ;
+    close(fd);
+    return NULL;
+}
+
+START_TEST(an_answer_without_end_is_not_kept) {
+    struct server server = { 0 };
+    struct allot_error err = { 0 };
+    struct client *client;
+    char text[256];
+
+    folder_make();
+    server.listener = listen_at(path);
+    ck_assert_int_eq(pthread_create(&server.thread, NULL, serve_without_end, &server), 0);
+    ck_assert_int_eq(client_new(&client, path, &err), 0);
+    ck_assert_int_eq(client_connect(client, &err), 0);
+    ck_assert_int_eq(client_call(client, WIRE_METHOD_RELOAD, NULL, FOREVER, NULL, NULL, &err),
+                     -EMSGSIZE);
+    snprintf(text, sizeof(text), "the daemon at %s answered more than %d MiB", path,
+             (int)(FRAME_REPLY_MAX / (1024 * 1024)));
+    ck_assert_str_eq(err.text, text);
+    ck_assert(!client_is_connected(client));
+    ck_assert_int_eq(client_fd(client), -1);
+    ck_assert_int_eq(client_call(client, WIRE_METHOD_RELOAD, NULL, FOREVER, NULL, NULL, &err),
+                     -ENOTCONN);
+    server_end(&server);
+    client_free(client);
+    folder_remove();
+}
+END_TEST
+
+START_TEST(why_there_is_no_connection_is_said) {
+    struct allot_error err = { 0 };
+    struct client *client;
+    int listener;
+
+    folder_make();
+    listener = listen_at(path);
+    ck_assert_int_eq(client_new(&client, path, &err), 0);
+    close(listener); /* a daemon that ended */
+    ck_assert_int_eq(client_connect(client, &err), -ECONNREFUSED);
+    ck_assert_ptr_nonnull(strstr(err.text, "no daemon answers at"));
+    ck_assert_int_eq(client_reconnect(client, 0, -1, &err), -ETIMEDOUT);
+    if (geteuid() == 0) {
+        pid_t pid = fork();
+
+        if (pid == 0) {
+            ck_assert_int_eq(chmod(folder, 0700), 0);
+            if (setuid(4711) < 0 || client_connect(client, &err) != -EACCES ||
+                client_reconnect(client, FOREVER, -1, &err) != -EACCES ||
+                !strstr(err.text, "ask the administrator"))
+                _exit(1);
+            _exit(0);
+        }
+        ck_assert_int_eq(waitpid(pid, &listener, 0), pid);
+        ck_assert_int_eq(listener, 0);
+    }
+    client_free(client);
+    ck_assert_int_eq(client_new(&client, folder, &err), 0); /* no socket at all */
+    ck_assert_int_eq(client_connect(client, &err), -ECONNREFUSED);
+    client_free(client);
+    folder_remove();
+}
+END_TEST
+
 static unsigned count_open(void) {
     unsigned n = 0;
 
@@ -465,4 +540,5 @@ SUITE("client", every_end_is_seen_leaves_nothing_open_and_keeps_errno,
       a_daemon_that_cannot_start_says_why_and_is_waited_for,
       the_path_comes_from_the_caller_the_environment_or_the_default,
       a_pipeline_does_not_stall_when_both_sides_have_much_to_say,
-      a_call_that_is_too_long_is_refused_here)
+      a_call_that_is_too_long_is_refused_here, an_answer_without_end_is_not_kept,
+      why_there_is_no_connection_is_said)

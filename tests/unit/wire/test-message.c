@@ -327,6 +327,44 @@ START_TEST(a_grant_carries_its_environment) {
 }
 END_TEST
 
+START_TEST(maps_of_strangers_have_an_end) {
+    static const char head[] =
+        "{\"grant\":{\"lease\":9,\"shares\":[],\"reason\":\"\",\"environment\":{";
+    cleanup(freep) char *text = malloc(65536), *copy = malloc(65536);
+
+    for (size_t n_members = 1023; n_members <= 1025; n_members++) {
+        size_t n = (size_t)sprintf(text, "%s", head);
+
+        for (size_t i = 0; i < n_members; i++)
+            n += (size_t)sprintf(text + n, "%s\"V%zu\":\"%zu\"", i ? "," : "", i, i);
+        n += (size_t)sprintf(text + n, "}}}");
+        for (int strict = 0; strict < 2; strict++) {
+            struct wire_acquire_reply reply;
+            struct store store = { 0 };
+            struct wire_fault fault;
+            struct json_reader r;
+            int code;
+
+            memcpy(copy, text, n);
+            json_reader_init(&r, copy, n);
+            code = wire_decode(&reply, wire_methods[WIRE_METHOD_ACQUIRE].reply,
+                               strict ? WIRE_STRICT : WIRE_LENIENT, &r, &store, &fault);
+            if (strict && n_members > 1024) {
+                ck_assert_int_eq(code, -EINVAL);
+                ck_assert_str_eq(fault.member, "grant.environment");
+                ck_assert_str_eq(fault.reason, "has more than 1024 members");
+            } else {
+                ck_assert_int_eq(code, 0);
+                ck_assert_uint_eq(reply.grant->n_environment, n_members);
+                ck_assert_str_eq(reply.grant->environment[n_members - 1].name + 1,
+                                 reply.grant->environment[n_members - 1].value);
+            }
+            store_done(&store);
+        }
+    }
+}
+END_TEST
+
 START_TEST(a_reading_that_was_not_taken_is_absent) {
     for (unsigned which = 0; which < READING_COUNT; which++) {
         struct readings readings = { .has = UINT64_C(1) << which };
@@ -350,4 +388,5 @@ END_TEST
 SUITE("message", every_type_has_the_members_of_the_interface,
       every_method_has_the_members_of_the_interface, every_error_has_the_members_of_the_interface,
       a_box_survives_the_way_there_and_back, a_newer_daemon_may_say_more_but_not_less,
-      a_grant_carries_its_environment, a_reading_that_was_not_taken_is_absent)
+      a_grant_carries_its_environment, a_reading_that_was_not_taken_is_absent,
+      maps_of_strangers_have_an_end)
