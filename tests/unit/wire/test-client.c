@@ -314,6 +314,13 @@ START_TEST(the_path_comes_from_the_caller_the_environment_or_the_default) {
     memset(name, 'x', sizeof(name) - 1);
     name[sizeof(name) - 1] = '\0';
     ck_assert_int_eq(client_new(&client, name, &err), -ENAMETOOLONG);
+    name[108] = '\0';
+    ck_assert_int_eq(client_new(&client, name, &err), -ENAMETOOLONG);
+    ck_assert_ptr_nonnull(strstr(err.text, "at most 107 bytes"));
+    name[107] = '\0';
+    ck_assert_int_eq(client_new(&client, name, &err), 0);
+    ck_assert_str_eq(client_path(client), name);
+    client_free(client);
     ck_assert_ptr_null(client_free(NULL));
 }
 END_TEST

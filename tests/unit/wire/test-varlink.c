@@ -195,6 +195,28 @@ START_TEST(what_is_no_call_at_all_is_told_from_a_wrong_one) {
 }
 END_TEST
 
+START_TEST(members_of_a_call_are_given_once) {
+    static const struct {
+        const char *member, *text;
+    } twice[] = {
+        { "method", "{" M "GetBox\"," M "GetBox\"}" },
+        { "parameters", "{\"parameters\":{}," M "GetBox\",\"parameters\":{}}" },
+        { "more", "{\"more\":false,\"more\":false," M "GetBox\"}" },
+        { "oneway", "{\"oneway\":false," M "GetBox\",\"oneway\":false}" },
+        { "upgrade", "{\"upgrade\":false,\"upgrade\":false," M "GetBox\"}" },
+    };
+
+    for (size_t i = 0; i < ELEMENTSOF(twice); i++) {
+        struct heard h = hear(twice[i].text);
+
+        ck_assert_int_eq(h.code, -EINVAL);
+        ck_assert_str_eq(h.failure.parameter, twice[i].member);
+        ck_assert_str_eq(h.failure.reason, "is given twice");
+        forget(&h);
+    }
+}
+END_TEST
+
 START_TEST(what_is_no_call_says_why) {
     struct heard h = hear("{\"method\":1,}");
 
@@ -471,8 +493,8 @@ END_TEST
 SUITE("varlink", calls_are_read_whatever_the_order_of_their_members,
       a_request_is_read_with_all_that_is_in_it, what_is_wrong_is_named,
       what_is_no_call_at_all_is_told_from_a_wrong_one, what_is_no_call_says_why,
-      methods_that_are_not_there_are_named, parameters_are_an_object_or_none,
-      oneway_is_known_whatever_else_is_wrong, an_array_without_end_is_refused,
-      long_names_of_members_are_cut, replies_and_failures_have_their_envelopes,
-      the_service_describes_itself, what_a_caller_writes_the_daemon_reads,
-      a_caller_reads_replies_failures_and_nonsense)
+      members_of_a_call_are_given_once, methods_that_are_not_there_are_named,
+      parameters_are_an_object_or_none, oneway_is_known_whatever_else_is_wrong,
+      an_array_without_end_is_refused, long_names_of_members_are_cut,
+      replies_and_failures_have_their_envelopes, the_service_describes_itself,
+      what_a_caller_writes_the_daemon_reads, a_caller_reads_replies_failures_and_nonsense)

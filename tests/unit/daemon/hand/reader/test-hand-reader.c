@@ -234,7 +234,10 @@ START_TEST(instances_follow_their_gpu) {
             ck_assert(bench.devices[i].is_mig && !bench.devices[i].mig_enabled);
             ck_assert_uint_eq(bench.devices[i].place, i - 1);
             ck_assert_uint_eq(bench.devices[i].index, 0);
+            ck_assert(READINGS_HAVE(&bench.devices[i].readings, minor));
             ck_assert_uint_eq(bench.devices[i].readings.minor, 4);
+            ck_assert_uint_eq(READINGS_HAVE(&bench.devices[i].readings, numa),
+                              READINGS_HAVE(&bench.devices[0].readings, numa));
             ck_assert_uint_eq(bench.devices[i].n_links, 0);
             ck_assert(gpuid_equal(&bench.devices[i].parent, &bench.devices[0].id));
             ck_assert_int_eq(
