@@ -156,7 +156,6 @@ static int read_parameters(struct varlink_call *call, const struct envelope *env
 
     json_reader_init(&r, envelope->parameters ? envelope->parameters : none,
                      envelope->parameters ? envelope->parameters_n : sizeof(none) - 1);
-    r.depth = 1; /* they lie inside the envelope */
     code = wire_decode(type == &describe_type ? (void *)&describe : &call->parameters, type,
                        WIRE_STRICT, &r, store, &fault);
     if (code < 0)
@@ -293,7 +292,6 @@ int varlink_reply_read(union wire_reply *ret, struct failure *failure, enum wire
 
     json_reader_init(&r, answer.parameters ? answer.parameters : none,
                      answer.parameters ? answer.parameters_n : sizeof(none) - 1);
-    r.depth = 1;
     type = answer.error ? &failure_type : wire_methods[method].reply;
     code = wire_decode(answer.error ? (void *)failure : ret, type, WIRE_LENIENT, &r, store, &fault);
     if (code == -ENOMEM)

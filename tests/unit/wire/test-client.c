@@ -469,6 +469,25 @@ START_TEST(why_there_is_no_connection_is_said) {
 }
 END_TEST
 
+/* A program that closed its standard input: the connection may have its number. */
+START_TEST(any_descriptor_will_do) {
+    static const char *const script[] = { "{\"parameters\":{}}", NULL };
+    struct allot_error err = { 0 };
+    struct server server;
+    struct client *client;
+
+    folder_make();
+    server_start(&server, script);
+    ck_assert_int_eq(client_new(&client, path, &err), 0);
+    close(0);
+    ck_assert_msg(client_connect(client, &err) == 0, "%s", err.text);
+    ck_assert_int_eq(client_call(client, WIRE_METHOD_RELOAD, NULL, FOREVER, NULL, NULL, &err), 0);
+    client_free(client);
+    server_end(&server);
+    folder_remove();
+}
+END_TEST
+
 static unsigned count_open(void) {
     unsigned n = 0;
 
@@ -548,4 +567,4 @@ SUITE("client", every_end_is_seen_leaves_nothing_open_and_keeps_errno,
       the_path_comes_from_the_caller_the_environment_or_the_default,
       a_pipeline_does_not_stall_when_both_sides_have_much_to_say,
       a_call_that_is_too_long_is_refused_here, an_answer_without_end_is_not_kept,
-      why_there_is_no_connection_is_said)
+      any_descriptor_will_do, why_there_is_no_connection_is_said)

@@ -359,6 +359,18 @@ START_TEST(replies_and_failures_have_their_envelopes) {
     ck_assert_str_eq(written(&w),
                      "{\"error\":\"io.allot.Manager.NoMemory\",\"parameters\":{\"reason\":"
                      "\"full\",\"device\":\"GPU-a\",\"free_bytes\":17}}");
+    w.len = 0;
+    varlink_failure_write(&w, &(struct failure){ .code = FAILURE_DEADLOCK, .reason = "a knot" });
+    ck_assert_ptr_nonnull(strstr(written(&w), "\"reason\":\"a knot\",\"holders\":[]}}"));
+    w.len = 0;
+    varlink_failure_write(&w, &(struct failure){ .code = FAILURE_INVALID_PARAMETER });
+    ck_assert_ptr_nonnull(strstr(written(&w), "\"parameter\":\"\""));
+    w.len = 0;
+    varlink_failure_write(&w, &(struct failure){ .code = FAILURE_METHOD_NOT_FOUND });
+    ck_assert_ptr_nonnull(strstr(written(&w), "\"method\":\"\""));
+    w.len = 0;
+    varlink_failure_write(&w, &(struct failure){ .code = FAILURE_INTERFACE_NOT_FOUND });
+    ck_assert_ptr_nonnull(strstr(written(&w), "\"interface\":\"\""));
     json_writer_done(&w);
 }
 END_TEST
@@ -424,6 +436,15 @@ START_TEST(what_a_caller_writes_the_daemon_reads) {
         ck_assert(!h.call.parameters.grow.timeout_usec.has);
         forget(&h);
     }
+    w.len = 0;
+    varlink_call_write(&w, WIRE_METHOD_RELEASE, &(struct wire_release){ 4 }, 0); /* one member */
+    h = hear(written(&w));
+    ck_assert_int_eq(h.code, 0);
+    ck_assert_uint_eq(h.call.parameters.release.lease, 4);
+    forget(&h);
+    w.len = 0;
+    varlink_call_write(&w, WIRE_METHOD_GET_BOX, NULL, 0);
+    ck_assert_str_eq(written(&w), "{\"method\":\"io.allot.Manager.GetBox\"}");
     w.len = 0;
     varlink_call_write(&w, WIRE_METHOD_KILL, &kill, VARLINK_ONEWAY);
     h = hear(written(&w));

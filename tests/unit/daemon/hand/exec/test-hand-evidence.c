@@ -89,6 +89,7 @@ START_TEST(every_process_of_a_scope_is_signalled) {
     /* cgroup.kill ends all at once, those below too. */
     signal.as_user = false;
     pids[3] = fake_machine_process(SCOPE "/below", USER, NULL);
+    close(0); /* any descriptor will do */
     ck_assert_int_eq(signal_send(&signal, &answer, &err), 0);
     ck_assert_uint_eq(answer.n_processes, 2);
     for (size_t i = 1; i < 4; i++)
