@@ -82,8 +82,6 @@ int client_new(struct client **ret, const char *path, struct allot_error *err) {
 }
 
 struct client *client_free(struct client *client) {
-    KEEP_ERRNO;
-
     if (!client)
         return NULL;
     client_close(client);

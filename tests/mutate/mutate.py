@@ -84,15 +84,16 @@ def lines_with_code(text):
 
 def mutants_of_line(line, code):
     """(what is done, the line then)."""
+    returned = RETURN.match(code.rstrip())
     for match in OPERATOR.finditer(code):
         new = SWAPS[match.group(1)]
         yield f"{match.group(1)} to {new}", line[:match.start(1)] + new + line[match.end(1):]
-    for match in NUMBER.finditer(code) if not RETURN.match(code) else ():
+    for match in NUMBER.finditer(code) if not returned else ():
         if int(match.group(1)) > 1 and BUFFER.match(code[:match.start(1)]):
             continue
         new = {"0": "1", "1": "0"}.get(match.group(1), str(int(match.group(1)) + 1))
         yield f"{match.group(1)} to {new}", line[:match.start(1)] + new + line[match.end(1):]
-    for match in TRUTH.finditer(code) if not RETURN.match(code) else ():
+    for match in TRUTH.finditer(code) if not returned else ():
         new = "false" if match.group(1) == "true" else "true"
         yield f"{match.group(1)} to {new}", line[:match.start(1)] + new + line[match.end(1):]
     for pattern in (CONDITION, LOOP):
@@ -104,10 +105,9 @@ def mutants_of_line(line, code):
     match = STATEMENT.match(code)
     if match and code.count("(") == code.count(")"):
         yield "statement removed", match.group(1) + ";"
-    match = RETURN.match(code)
-    if match:
-        new = {"0": "-1", "false": "true", "true": "false", "NULL": "(void *)1"}.get(match.group(2), "0")
-        yield f"return {match.group(2)} to {new}", f"{match.group(1)}{new};"
+    if returned:
+        new = {"0": "-1", "false": "true", "true": "false", "NULL": "(void *)1"}.get(returned.group(2), "0")
+        yield f"return {returned.group(2)} to {new}", f"{returned.group(1)}{new};"
 
 
 @functools.cache
