@@ -2,10 +2,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -319,6 +324,57 @@ START_TEST(a_peer_has_its_groups_up_to_a_number) {
 }
 END_TEST
 
+/* From now on the kernel answers so where it is asked for the pidfd of a peer. */
+static void without_peerpidfd(int error) {
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_getsockopt, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 77, 0, 1), /* SO_PEERPIDFD */
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (uint32_t)error),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = { ELEMENTSOF(code), code };
+
+    ck_assert_int_eq(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+    ck_assert_int_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
+START_TEST(an_older_kernel_has_the_peer_by_its_pid) {
+    static const struct {
+        int error, r;
+        bool has_pidfd;
+    } cases[] = {
+        { ENOPROTOOPT, 0, true }, { EINVAL, 0, true },  { ESRCH, 0, false },
+        { ENODATA, 0, false },    { EIO, -EIO, false }, { EMFILE, -EMFILE, false },
+    };
+
+    for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
+        pid_t pid = fork();
+        int status;
+
+        if (pid == 0) {
+            struct peer peer = { .pidfd = -7 };
+            int fds[2], r;
+
+            pair(fds);
+            without_peerpidfd(cases[i].error);
+            r = peer_get(&peer, fds[0]);
+            if (r != cases[i].r)
+                _exit(1);
+            if (r < 0)
+                _exit(peer.pidfd == -7 ? 0 : 2);
+            if ((peer.pidfd >= 0) != cases[i].has_pidfd || peer.pidfd_exact || peer.pid != getpid())
+                _exit(3);
+            peer_done(&peer);
+            _exit(0);
+        }
+        ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+        ck_assert_msg(status == 0, "case %zu: %d", i, WEXITSTATUS(status));
+    }
+}
+END_TEST
+
 START_TEST(a_socket_without_a_peer_is_refused) {
     struct peer peer = { .pid = 1 };
     int lone = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -337,4 +393,5 @@ SUITE("frame", messages_come_out_as_they_went_in_however_they_are_cut,
       a_sender_without_end_costs_no_more_than_one_message, the_end_of_the_peer_is_seen,
       a_slow_reader_is_refused_and_loses_no_half_message, what_was_begun_can_be_taken_back,
       descriptors_that_are_sent_along_do_not_arrive, the_kernel_identifies_the_peer,
-      a_peer_has_its_groups_up_to_a_number, a_socket_without_a_peer_is_refused)
+      a_peer_has_its_groups_up_to_a_number, an_older_kernel_has_the_peer_by_its_pid,
+      a_socket_without_a_peer_is_refused)

@@ -319,6 +319,48 @@ START_TEST(gpuctl_itself_is_evidence) {
 }
 END_TEST
 
+/* What it is taken for, by the file that it runs. */
+static uint32_t kinds_of(const char *path, struct hand_signal *signal) {
+    struct sample_process process = { .pid = start_program(path) };
+    struct hand_signalled answer;
+    struct allot_error err = { 0 };
+    int r;
+
+    hand_proc_read(&process, "/proc");
+    ck_assert_uint_ne(process.start, 0);
+    signal->pid = process.pid;
+    signal->start = process.start;
+    r = signal_send(signal, &answer, &err);
+    if (process.kinds & SAMPLE_UNTOUCHABLE) {
+        ck_assert_int_eq(r, -EPERM);
+        ck_assert_ptr_nonnull(strstr(err.text, "is a display or MPS server"));
+    } else
+        ck_assert_int_eq(r, 0);
+    fake_machine_end(process.pid);
+    return process.kinds;
+}
+
+START_TEST(servers_are_known_by_roots_files) {
+    struct hand_signal signal = { .signal = 0 };
+
+    if (!fake_machine_enter())
+        return;
+    ck_assert_int_eq(system("mkdir /run/bin && cd /run/bin && for f in nvidia-cuda-mps-server "
+                            "nvidia-cuda-mps-control Xorg gamescope Xorg2 sway mutter; do cp "
+                            "/bin/sleep $f; done && "
+                            "chown 1000 sway && chmod g+w mutter"),
+                     0);
+    ck_assert_uint_eq(kinds_of("/run/bin/nvidia-cuda-mps-server", &signal), SAMPLE_MPS_SERVER);
+    ck_assert_uint_eq(kinds_of("/run/bin/nvidia-cuda-mps-control", &signal), SAMPLE_MPS_SERVER);
+    ck_assert_uint_eq(kinds_of("/run/bin/Xorg", &signal), SAMPLE_DISPLAY);
+    ck_assert_uint_eq(kinds_of("/run/bin/gamescope", &signal), SAMPLE_DISPLAY);
+    ck_assert_uint_eq(kinds_of("/run/bin/Xorg2", &signal), 0);
+    ck_assert_uint_eq(kinds_of("/run/bin/sway", &signal), 0);
+    ck_assert_uint_eq(kinds_of("/run/bin/mutter", &signal), 0);
+    fake_machine_leave();
+}
+END_TEST
+
 START_TEST(environments_are_lists_of_texts) {
     ck_assert(lease_evidence_has_lease("ALLOT_LEASE=1", 14));
     ck_assert(lease_evidence_has_lease("A=1\0ALLOT_LEASE=", 16));
@@ -435,4 +477,5 @@ SUITE_TIMEOUT("hand-evidence", 60, every_process_of_a_scope_is_signalled,
               a_scope_that_is_not_roots_is_no_lease, the_hand_and_its_parent_are_never_signalled,
               signal_numbers_and_zombies, a_lease_shows_in_scope_or_environment,
               a_lease_shows_in_memory, gpuctl_itself_is_evidence, environments_are_lists_of_texts,
-              no_one_is_signalled_without_evidence, processes_are_found_by_their_marks)
+              servers_are_known_by_roots_files, no_one_is_signalled_without_evidence,
+              processes_are_found_by_their_marks)

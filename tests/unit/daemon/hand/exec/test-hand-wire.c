@@ -3,6 +3,7 @@
 #include "daemon/hand/wire.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -88,4 +89,36 @@ START_TEST(a_helper_ends_on_anything_that_is_not_a_question_for_it) {
 }
 END_TEST
 
-SUITE_TIMEOUT("hand-wire", 120, a_helper_ends_on_anything_that_is_not_a_question_for_it)
+/* What it says, and its exit status; without a socket. */
+static int run_alone(const char *program, const char *words, char said[static 512]) {
+    char command[512];
+    FILE *f;
+
+    snprintf(command, sizeof(command), "exec 3<&- 2>&1; exec %s %s", program, words);
+    f = popen(command, "r");
+    ck_assert_ptr_nonnull(f);
+    said[fread(said, 1, 511, f)] = 0;
+    return WEXITSTATUS(pclose(f));
+}
+
+START_TEST(a_helper_says_what_it_is_and_does_nothing_by_itself) {
+    static const char *const programs[] = { ALLOT_HAND, ALLOT_READER };
+    char said[512], name[64];
+
+    for (size_t i = 0; i < ELEMENTSOF(programs); i++) {
+        snprintf(name, sizeof(name), "usage: %s\n", strrchr(programs[i], '/') + 1);
+        ck_assert_int_eq(run_alone(programs[i], "--help", said), 0);
+        ck_assert_int_eq(strncmp(said, name, strlen(name)), 0);
+        ck_assert_int_eq(run_alone(programs[i], "-h", said), 0);
+        ck_assert_int_eq(run_alone(programs[i], "", said), 2);
+        ck_assert_int_eq(strncmp(said, name, strlen(name)), 0);
+        ck_assert_int_eq(run_alone(programs[i], "--what", said), 2);
+        ck_assert_int_eq(run_alone(programs[i], "3</dev/null", said), 2);
+        ck_assert_int_eq(run_alone(programs[i], "--version", said), 0);
+        ck_assert_int_eq(strncmp(said, name + 7, strlen(name) - 8), 0);
+    }
+}
+END_TEST
+
+SUITE_TIMEOUT("hand-wire", 120, a_helper_says_what_it_is_and_does_nothing_by_itself,
+              a_helper_ends_on_anything_that_is_not_a_question_for_it)
