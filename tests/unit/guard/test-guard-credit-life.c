@@ -37,6 +37,11 @@ START_TEST(two_idle_batches_are_kept_in_hand) {
     credit_give(0, 128 * MIB);
     ck_assert(!fixture_gives_back(600)); /* three times as long as they would linger */
     ck_assert_uint_eq(fixture_daemon->n_shrinks, 0);
+    ck_assert(credit_take(0, 96 * MIB)); /* however much is used beside them */
+    credit_give(0, 2 * MIB);
+    ck_assert(!fixture_gives_back(600));
+    ck_assert_uint_eq(fixture_daemon->n_shrinks, 0);
+    credit_give(0, 94 * MIB);
     ck_assert(credit_take(0, 130 * MIB));
     credit_give(0, 130 * MIB);
     ck_assert(fixture_gives_back(20000));

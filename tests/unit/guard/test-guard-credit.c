@@ -295,9 +295,11 @@ START_TEST(what_is_allocated_already_is_counted_and_never_refused) {
     ck_assert_uint_eq(fixture_n_notes[NOTE_OVER], 0);
     fixture_daemon->room_bytes = 4 * MIB;
     fixture_daemon->refusal = "nothing is free on " GPU;
+    fixture_daemon->patient_bytes = 64 * MIB; /* for one that waits, and this does not */
     credit_force(0, 2 * MIB);
     ASKED(4, 2);
     ck_assert_uint_eq(fixture_n_notes[NOTE_OVER], 1);
+    fixture_daemon->patient_bytes = 0;
     ck_assert_str_eq(fixture_note,
                      "the driver took more on GPU-11111111 than the job may use: nothing "
                      "is free");
