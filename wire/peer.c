@@ -53,7 +53,6 @@ static int get_pidfd(struct peer *peer, int fd) {
         peer->pidfd_exact = true;
         return 0;
     }
-    peer->pidfd = -1;
     r = -errno;
     if (r == -ESRCH || r == -ENODATA || peer->pid <= 0)
         return 0;

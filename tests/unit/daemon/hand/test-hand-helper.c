@@ -361,7 +361,7 @@ START_TEST(a_helper_of_another_build_is_given_up) {
     helper_fixture_start(&bench, HELPER_FIXTURE_HOUR, HELPER_FIXTURE_HOUR, HELPER_FIXTURE_HOUR);
     helper_fixture_take_sample(&bench);
     hand_lock(bench.it, false, helper_fixture_done, &bench);
-    helper_fixture_get(&bench, &bench.hand, HAND_LOCK);
+    /* It ends before it has read that. */
     close(bench.hand.fd);
     bench.hand.fd = -1;
     for (unsigned round = 1; round <= 3; round++) {
