@@ -486,6 +486,8 @@ START_TEST(a_caller_reads_replies_failures_and_nonsense) {
         { "{\"parameters\":{\"held_bytes\":1}}", -EINVAL, "limit_bytes is missing" },
         { "{}", -EINVAL, "held_bytes is missing" },
         { "{\"parameters\":[]}", -EINVAL, "object" },
+        { "{\"parameters\":{\"held_bytes\":1,\"limit_bytes\":2}} x", -EBADMSG,
+          "not a Varlink reply" },
         { "{\"error\":7}", -EINVAL, "not a Varlink reply" },
         { "[]", -EINVAL, "not a Varlink reply" },
         { "", -EBADMSG, "not a Varlink reply" },

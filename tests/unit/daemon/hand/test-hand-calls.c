@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "tests/support/base/failing_malloc.h"
 #include "tests/support/daemon/hand/helper_fixture.h"
 
 /* ---- Calls --------------------------------------------------------------------------------------
@@ -154,6 +155,51 @@ START_TEST(who_is_over_is_looked_at_before_the_signal) {
 }
 END_TEST
 
+/* The only allocation of a call fails: it is said at once, and nothing is asked. */
+#define NEEDS_MEMORY(call)                                                                         \
+    do {                                                                                           \
+        failing_malloc_at(1);                                                                      \
+        ck_assert_int_eq(call, -ENOMEM);                                                           \
+        ck_assert(failing_malloc_end());                                                           \
+    } while (0)
+
+START_TEST(calls_need_memory) {
+    const struct hand_confine confine = { .pid = 5 };
+    const struct hand_signal signal = { .signal = SIGTERM, .pid = 5 };
+    const struct hand_excess excess = { .over_bytes = 100 };
+    const struct hand_find find = { .lease = 7 };
+    const struct gpuid gpu = helper_fixture_gpu_of(2);
+    struct helper_fixture bench;
+
+    helper_fixture_start(&bench, HELPER_FIXTURE_HOUR, HELPER_FIXTURE_HOUR, HELPER_FIXTURE_HOUR);
+    helper_fixture_take_sample(&bench);
+    NEEDS_MEMORY(hand_confine(bench.it, &confine, helper_fixture_done, &bench));
+    NEEDS_MEMORY(hand_signal(bench.it, &signal, helper_fixture_done, &bench));
+    NEEDS_MEMORY(hand_signal_over(bench.it, &signal, &excess, helper_fixture_done, &bench));
+    NEEDS_MEMORY(hand_find(bench.it, &find, helper_fixture_done, &bench));
+    NEEDS_MEMORY(hand_probe(bench.it, helper_fixture_done, &bench));
+    NEEDS_MEMORY(hand_close_device(bench.it, &gpu, true, helper_fixture_done, &bench));
+    NEEDS_MEMORY(hand_lock(bench.it, true, helper_fixture_done, &bench));
+    helper_fixture_expect_silence(&bench, &bench.hand);
+    helper_fixture_expect_silence(&bench, &bench.reader);
+    ck_assert_uint_eq(bench.n_answers, 0);
+
+    /* What was used is known, and there is no memory to act on it. */
+    hand_signal_over(bench.it, &signal, &excess, helper_fixture_done, &bench);
+    helper_fixture_get(&bench, &bench.reader, HAND_USED);
+    helper_fixture_said.answer.used.is_listed = 1;
+    helper_fixture_said.answer.used.used_bytes = 200;
+    helper_fixture_say(&bench.reader, 0, "");
+    failing_malloc_at(1);
+    HELPER_FIXTURE_UNTIL(&bench, bench.n_answers == 1);
+    ck_assert(failing_malloc_end());
+    ck_assert_int_eq(bench.r, -ENOMEM);
+    ck_assert(!bench.has_answer);
+    ck_assert_str_eq(bench.err.text, "out of memory");
+    helper_fixture_finish(&bench);
+}
+END_TEST
+
 /* ---- Signals that do not wait
  * -------------------------------------------------------------------- */
 
@@ -281,7 +327,7 @@ START_TEST(a_second_hand_has_its_time_too) {
 }
 END_TEST
 
-SUITE_TIMEOUT("hand-calls", 120, a_confinement_names_the_nodes_that_are_known,
+SUITE_TIMEOUT("hand-calls", 120, calls_need_memory, a_confinement_names_the_nodes_that_are_known,
               a_probe_is_made_on_a_whole_gpu_that_works, who_is_over_is_looked_at_before_the_signal,
               signals_go_round_a_hand_that_is_busy, a_second_hand_that_is_of_no_use_is_said,
               a_second_hand_has_its_time_too)
