@@ -248,8 +248,8 @@ START_TEST(a_scope_of_that_name_elsewhere_is_not_joined) {
     bench.systemd.units[1] =
         (struct fake_unit){ "allot-17.scope", "user-1001.slice",
                             "/user.slice/user-1001.slice/allot-17.scope", NULL };
-    IS_NOT(&bench, "there is a allot-17.scope elsewhere, in "
-                   "/user.slice/user-1001.slice/allot-17.scope");
+    IS_NOT(&bench, "allot-17.scope exists already, in "
+                   "/user.slice/user-1001.slice/allot-17.scope, and not in the slice of this user");
     ck_assert(!fake_systemd_was_asked(&bench.systemd, "AttachProcessesToUnit"));
     bench.systemd.fails = "Get ControlGroup";
     bench.systemd.n_pass = 1;
