@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Saver: a checkpoint is one run that fetches the variables, and a file. Restoring adds no node to
- * the graph: it writes directly to the session's variables, with the same locking as a run.
+ * the graph: it writes directly to the session's variables, with the same locking as a run. Shards
+ * of a variable are one tensor in the file, whatever their number.
  */
 #include "libclient/allot/saver.h"
 
@@ -25,6 +26,10 @@
 #include "libclient/exec/engine/engine.h"
 #include "libclient/exec/engine/plan_lookup.h"
 #include "libclient/exec/memory/memory_user.h"
+#include "libclient/graph/sharding.h"
+
+/* Read at once of a tensor of which only some rows are wanted. */
+enum { PIECE_BYTES = 4 << 20 };
 
 static int check(const struct allot_session *session, const char *path, struct allot_error *err) {
     return !session ? error_null(err, "session") : !path ? error_null(err, "path of a file") : 0;
@@ -35,6 +40,27 @@ static uint32_t original(const struct allot_graph *graph, uint32_t id) {
     const struct graph_variable *variable = graph_variable(graph, id);
 
     return !variable || variable->mirror_of == UINT32_MAX ? id : variable->mirror_of;
+}
+
+/* Whether both are shards of one tensor. */
+static bool are_one(const struct allot_graph *graph, uint32_t a, uint32_t b) {
+    const struct graph_variable *x = graph_variable(graph, a), *y = graph_variable(graph, b);
+    cleanup(freep) char *of_a = NULL, *of_b = NULL;
+
+    if (!x || !y || !x->sharding || x->sharding != y->sharding)
+        return false;
+    of_a = sharding_whole_name(graph, a);
+    of_b = sharding_whole_name(graph, b);
+    return of_a && of_b && strcmp(of_a, of_b) == 0;
+}
+
+/* A shard stands for all of its variable. */
+static bool goes_with(const struct allot_graph *graph, uint32_t id,
+                      const struct allot_output *given, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (are_one(graph, id, handle_node(given[i].node)->id))
+            return true;
+    return false;
 }
 
 /* The variables of a call: those given, or all of the graph, with their copies if `has_mirrors`.
@@ -77,7 +103,8 @@ static int choose(const struct allot_session *session, const struct allot_output
         const bool is_mirror = original(graph, i) != i;
 
         if (graph_variable(graph, i) && !is_chosen[i] &&
-            (is_mirror ? has_mirrors && (n == 0 || is_chosen[original(graph, i)]) : n == 0))
+            (is_mirror ? has_mirrors && (n == 0 || is_chosen[original(graph, i)])
+                       : n == 0 || goes_with(graph, i, given, n)))
             chosen[(*ret_n)++] = handle_output(graph, (struct edge){ i, 0 });
     }
     *ret = chosen;
@@ -86,31 +113,113 @@ static int choose(const struct allot_session *session, const struct allot_output
 
 /* ---- Saving ---------------------------------------------------------------------------------- */
 
+/* A tensor of the file: of one variable, or of all its shards. */
+struct saved {
+    char *name;
+    const struct graph_sharding *sharding; /* NULL: of one variable */
+    struct shape shape;
+    size_t first;  /* among the variables */
+    size_t *parts; /* by shard: which of the variables; NULL: of one */
+};
+
+struct saved_list {
+    struct saved *saved;
+    size_t n;
+};
+
+static void saved_list_done(struct saved_list *list) {
+    for (size_t i = 0; list->saved && i < list->n; i++) {
+        free(list->saved[i].name);
+        free(list->saved[i].parts);
+    }
+    free(list->saved);
+}
+
+static int join_shards(struct saved *saved, const struct allot_output *variables, size_t n) {
+    const struct node *first = handle_node(variables[saved->first].node);
+
+    saved->shape.dims[0] = (int64_t)saved->sharding->begins[saved->sharding->n];
+    saved->parts = calloc(saved->sharding->n, sizeof(*saved->parts));
+    for (size_t i = 0; saved->parts && i < n; i++) {
+        const uint32_t id = handle_node(variables[i].node)->id;
+
+        if (are_one(first->graph, first->id, id))
+            saved->parts[graph_variable(first->graph, id)->shard] = i;
+    }
+    return saved->parts ? 0 : -ENOMEM;
+}
+
+static int list_saved(struct saved_list *list, const struct allot_output *variables, size_t n) {
+    int r = 0;
+
+    list->saved = calloc(n + 1, sizeof(*list->saved));
+    if (!list->saved)
+        return -ENOMEM;
+    for (size_t i = 0; r == 0 && i < n; i++) {
+        const struct node *node = handle_node(variables[i].node);
+        const struct graph_variable *variable = graph_variable(node->graph, node->id);
+        struct saved *saved = &list->saved[list->n];
+
+        if (variable->sharding && variable->shard != 0)
+            continue; /* goes with the first */
+        *saved = (struct saved){ .name = sharding_whole_name(node->graph, node->id),
+                                 .sharding = variable->sharding,
+                                 .shape = node->outputs[0].shape,
+                                 .first = i };
+        list->n++;
+        r = !saved->name ? -ENOMEM : saved->sharding ? join_shards(saved, variables, n) : 0;
+    }
+    return r;
+}
+
+static void write_rows(struct whole *file, const struct saved *saved,
+                       struct allot_tensor *const *values) {
+    const struct graph_sharding *sharding = saved->sharding;
+
+    if (!sharding) {
+        whole_write(file, tensor_data(values[saved->first]), values[saved->first]->bytes);
+        return;
+    }
+    for (uint32_t i = 0; !sharding->is_in_turn && i < sharding->n; i++)
+        whole_write(file, tensor_data(values[saved->parts[i]]), values[saved->parts[i]]->bytes);
+    for (uint64_t row = 0; sharding->is_in_turn && row < sharding->begins[sharding->n]; row++) {
+        const struct allot_tensor *part = values[saved->parts[row % sharding->n]];
+        const size_t bytes =
+            part->bytes / (size_t)sharding_n_rows(sharding, (uint32_t)(row % sharding->n));
+
+        whole_write(file, (const char *)tensor_data(part) + row / sharding->n * bytes, bytes);
+    }
+}
+
 static int save_values(const struct allot_output *variables, struct allot_tensor *const *values,
                        size_t n, const char *path, struct allot_error *err) {
     cleanup(freep) struct safetensors_entry *entries = calloc(n + 1, sizeof(*entries));
+    cleanup(saved_list_done) struct saved_list list = { 0 };
     cleanup(freep) char *head = NULL;
     struct whole file;
     size_t head_bytes;
     int r;
 
-    if (!entries)
+    if (!entries || list_saved(&list, variables, n) < 0)
         return error_set(err, -ENOMEM, "no host memory for a checkpoint");
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < list.n; i++) {
+        const enum dtype dtype = values[list.saved[i].first]->dtype;
+
         entries[i] = (struct safetensors_entry){
-            .name = handle_node(variables[i].node)->name,
-            .dtype = values[i]->dtype,
-            .shape = values[i]->shape,
-            .bytes = values[i]->bytes,
+            .name = list.saved[i].name,
+            .dtype = dtype,
+            .shape = list.saved[i].shape,
+            .bytes = (uint64_t)shape_count(&list.saved[i].shape) * dtype_bytes(dtype),
         };
-    r = safetensors_format(entries, n, &head, &head_bytes, err);
+    }
+    r = safetensors_format(entries, list.n, &head, &head_bytes, err);
     if (r == 0)
         r = whole_begin(&file, path, err);
     if (r < 0)
         return r;
     whole_write(&file, head, head_bytes);
-    for (size_t i = 0; i < n; i++)
-        whole_write(&file, tensor_data(values[i]), values[i]->bytes);
+    for (size_t i = 0; i < list.n; i++)
+        write_rows(&file, &list.saved[i], values);
     return whole_end(&file, err);
 }
 
@@ -186,20 +295,26 @@ static int read_head(int fd, struct safetensors *ret, uint64_t *ret_data, struct
 
 static int check_entry(const struct safetensors *file, const struct node *node,
                        const struct safetensors_entry **ret, struct allot_error *err) {
-    const struct safetensors_entry *entry =
-        safetensors_find(file, graph_node(node->graph, original(node->graph, node->id))->name);
-    const struct node_output *own = &node->outputs[0];
+    const struct graph_variable *variable = graph_variable(node->graph, node->id);
+    cleanup(freep) char *name = sharding_whole_name(node->graph, original(node->graph, node->id));
+    const struct safetensors_entry *entry = name ? safetensors_find(file, name) : NULL;
+    struct node_output whole = node->outputs[0];
+    const struct node_output *own = &whole;
     char there[SHAPE_TEXT_SIZE], here[SHAPE_TEXT_SIZE];
 
+    if (variable->sharding)
+        whole.shape.dims[0] = (int64_t)variable->sharding->begins[variable->sharding->n];
+    if (!name)
+        return error_set(err, -ENOMEM, "no host memory for a checkpoint");
     if (!entry)
-        return error_set(err, -ENOENT, "it has no tensor '%s'", node->name);
+        return error_set(err, -ENOENT, "it has no tensor '%s'", name);
     if (entry->dtype == DTYPE_NONE)
         return error_set(
             err, -EINVAL, "tensor '%s' is %s, which is not supported here; the variable is %s %s",
-            node->name, entry->foreign, dtype_name(own->dtype), shape_format(&own->shape, here));
+            name, entry->foreign, dtype_name(own->dtype), shape_format(&own->shape, here));
     if (entry->dtype != own->dtype || !shape_equal(&entry->shape, &own->shape))
-        return error_set(err, -EINVAL, "tensor '%s' is %s %s, but the variable is %s %s",
-                         node->name, dtype_name(entry->dtype), shape_format(&entry->shape, there),
+        return error_set(err, -EINVAL, "tensor '%s' is %s %s, but the variable is %s %s", name,
+                         dtype_name(entry->dtype), shape_format(&entry->shape, there),
                          dtype_name(own->dtype), shape_format(&own->shape, here));
     *ret = entry;
     return 0;
@@ -281,6 +396,50 @@ static int put_held(struct engine *engine, const struct node *node, const void *
     return r;
 }
 
+/* What the variable has of the tensor. */
+static uint64_t entry_bytes(const struct node *node, const struct safetensors_entry *entry) {
+    const struct graph_variable *variable = graph_variable(node->graph, node->id);
+
+    return !variable->sharding ? entry->bytes
+                               : (uint64_t)shape_count(&node->outputs[0].shape) *
+                                     dtype_bytes(node->outputs[0].dtype);
+}
+
+/* Rows in turn: all of them in pieces, of which every n-th is kept. */
+static int read_in_turn(int fd, const struct graph_variable *variable, uint64_t row_bytes,
+                        uint64_t begin, char *ret) {
+    const struct graph_sharding *sharding = variable->sharding;
+    const uint64_t n_rows = sharding->begins[sharding->n];
+    const uint64_t n_piece = MAX(UINT64_C(1), PIECE_BYTES / row_bytes);
+    cleanup(freep) char *piece = malloc(MIN(n_piece, n_rows) * row_bytes);
+    int r = piece ? 0 : -ENOMEM;
+
+    for (uint64_t row = 0; r == 0 && row < n_rows; row += n_piece) {
+        const uint64_t n = MIN(n_piece, n_rows - row);
+
+        r = read_at(fd, piece, n * row_bytes, begin + row * row_bytes);
+        for (uint64_t i = 0; r == 0 && i < n; i++)
+            if ((row + i) % sharding->n == variable->shard)
+                memcpy(ret + (row + i) / sharding->n * row_bytes, piece + i * row_bytes, row_bytes);
+    }
+    return r;
+}
+
+static int read_entry(int fd, const struct node *node, const struct safetensors_entry *entry,
+                      uint64_t begin, void *ret) {
+    const struct graph_variable *variable = graph_variable(node->graph, node->id);
+    const struct graph_sharding *sharding = variable->sharding;
+    uint64_t row_bytes;
+
+    if (!sharding)
+        return read_at(fd, ret, entry->bytes, begin);
+    row_bytes = entry->bytes / sharding->begins[sharding->n];
+    if (sharding->is_in_turn)
+        return read_in_turn(fd, variable, row_bytes, begin, ret);
+    return read_at(fd, ret, sharding_n_rows(sharding, variable->shard) * row_bytes,
+                   begin + sharding->begins[variable->shard] * row_bytes);
+}
+
 static int restore_from(struct allot_session *session, const struct allot_output *variables,
                         size_t n, int fd, const struct safetensors *file, uint64_t data,
                         struct allot_error *err) {
@@ -290,13 +449,14 @@ static int restore_from(struct allot_session *session, const struct allot_output
     for (size_t i = 0; r == 0 && i < n; i++)
         r = check_entry(file, handle_node(variables[i].node), &entries[i], err);
     for (size_t i = 0; r == 0 && i < n; i++) {
-        cleanup(freep) void *bytes = malloc(entries[i]->bytes + 1);
+        const struct node *node = handle_node(variables[i].node);
+        cleanup(freep) void *bytes = malloc(entry_bytes(node, entries[i]) + 1);
 
         if (!bytes)
             return error_set(err, -ENOMEM, "no host memory for tensor '%s'", entries[i]->name);
-        r = read_at(fd, bytes, entries[i]->bytes, data + entries[i]->begin);
+        r = read_entry(fd, node, entries[i], data + entries[i]->begin, bytes);
         r = r < 0 ? error_set(err, r, "tensor '%s': %s", entries[i]->name, strerror(-r))
-                  : put_held(session->engine, handle_node(variables[i].node), bytes, err);
+                  : put_held(session->engine, node, bytes, err);
     }
     return r;
 }

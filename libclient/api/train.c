@@ -194,7 +194,8 @@ static struct allot_output slot(struct train_step *step, const struct node *vari
     const struct node_output *own = &variable->outputs[0];
     size_t size = strlen(variable->name) + strlen(name) + 3;
     cleanup(freep) char *full = malloc(size);
-    struct allot_output zeros;
+    const struct graph_variable *of = graph_variable(step->graph, variable->id);
+    struct allot_output zeros, made;
     struct allot_error err;
 
     if (!full) {
@@ -203,9 +204,21 @@ static struct allot_output slot(struct train_step *step, const struct node *vari
         return (struct allot_output){ NULL, 0 };
     }
     snprintf(full, size, "%s/%s/", variable->name, name);
+    /* Made where they stay: another device may have no room for them. */
+    if (allot_device_push(step->graph, variable->device) < 0)
+        return (struct allot_output){ NULL, 0 };
     zeros = allot_filled(step->graph, (enum allot_dtype)kept_type(step->optimizer, own->dtype),
                          own->shape.rank, own->shape.dims, 0); /* a variable's is always whole */
-    return beside(step, variable, full, zeros);
+    allot_device_pop(step->graph);
+    made = beside(step, variable, full, zeros);
+    /* A checkpoint joins the state of shards as it joins the shards. */
+    if (made.node && of && of->sharding) {
+        struct graph_variable *kept = graph_variable(step->graph, handle_node(made.node)->id);
+
+        kept->sharding = of->sharding;
+        kept->shard = of->shard;
+    }
+    return made;
 }
 
 /* A computed rate, cast to the type that the variable needs: one rate may serve several types. */

@@ -367,7 +367,9 @@ static int publish(struct allot_graph *graph, struct node *node) {
             map_take_text(&graph->names, node->name);
             return -ENOMEM;
         }
-        *TAKE(variable) = (struct graph_variable){ id, UINT32_MAX, UINT32_MAX, UINT32_MAX };
+        *TAKE(variable) = (struct graph_variable){
+            .id = id, .initial = UINT32_MAX, .read = UINT32_MAX, .mirror_of = UINT32_MAX
+        };
     }
     node->id = id;
     (*block)[id % GRAPH_BLOCK_NODES] = node;

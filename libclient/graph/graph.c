@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "libclient/graph/name.h"
 #include "libclient/graph/scope.h"
+#include "libclient/graph/sharding.h"
 
 int graph_new(struct allot_graph **ret) {
     struct allot_graph *graph = calloc(1, sizeof(*graph));
@@ -50,6 +51,7 @@ struct allot_graph *graph_unref(struct allot_graph *graph) {
     for (size_t pos = 0; (variable = map_next(&graph->variables, &pos));)
         free(variable);
     name_done(graph);
+    sharding_free_all(graph);
     map_done(&graph->variables);
     map_done(&graph->names);
     while (graph->hints) {

@@ -21,6 +21,7 @@
 
 struct allot_graph;
 struct graph_scope;
+struct graph_sharding;
 
 struct edge {
     uint32_t node, output;
@@ -67,6 +68,8 @@ struct graph_variable {
     uint32_t initial;   /* the Assign of its initial value; UINT32_MAX: none */
     uint32_t read;      /* the ReadVariable that all readers outside of control scopes share */
     uint32_t mirror_of; /* the variable that it is a copy of, on another device; UINT32_MAX: none */
+    const struct graph_sharding *sharding; /* what it is a shard of (sharding.h); NULL: nothing */
+    uint32_t shard;
 };
 
 /* Nodes lie in blocks that never move. */
@@ -76,16 +79,17 @@ struct allot_graph {
     _Atomic uint32_t refs;
     _Atomic uint32_t n_nodes; /* published when the node is whole */
     struct node **blocks[1 << 12];
-    struct map names;           /* → node */
-    struct map counters;        /* base name → how many were made of it (name.c) */
-    struct map variables;       /* id of a Variable → struct graph_variable */
-    struct graph_scope *scope;  /* innermost; NULL: none */
-    struct graph_hint *hints;   /* of all scopes that ever gave one */
-    uint32_t n_together;        /* how many of them asked for one device */
-    uint64_t seed;              /* of random ops that give none; 0: chosen by the session */
-    struct allot_error failure; /* the first error of a typed helper; code 0: none */
-    char *next_name;            /* of the node that a typed helper makes next; NULL: none */
-    const void *named_by;       /* identifies the thread that set it (api/ops.c) */
+    struct map names;                 /* → node */
+    struct map counters;              /* base name → how many were made of it (name.c) */
+    struct map variables;             /* id of a Variable → struct graph_variable */
+    struct graph_scope *scope;        /* innermost; NULL: none */
+    struct graph_hint *hints;         /* of all scopes that ever gave one */
+    struct graph_sharding *shardings; /* of all variables that lie on several devices */
+    uint32_t n_together;              /* how many of them asked for one device */
+    uint64_t seed;                    /* of random ops that give none; 0: chosen by the session */
+    struct allot_error failure;       /* the first error of a typed helper; code 0: none */
+    char *next_name;                  /* of the node that a typed helper makes next; NULL: none */
+    const void *named_by;             /* identifies the thread that set it (api/ops.c) */
     uint64_t named_at;
 };
 

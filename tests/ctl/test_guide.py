@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import struct
 import subprocess
 import tempfile
@@ -84,8 +85,18 @@ class Programs(unittest.TestCase):
                          [f"MatMul{number}: (MatMul): {CPU}{SOFT}" for number in ("", "_1", "_2", "_3")])
         self.assertEqual(lines[-2:], [f"AddN: (AddN): {CPU}", "[[88 112] [196 256]]"])
 
+    def test_the_program_of_the_strategy_is_short(self):
+        source = (TOP / "examples" / "guide" / "mirrored.c").read_text(encoding="utf-8")
+        code = re.sub(r"/\*.*?\*/", "", source, flags=re.DOTALL)
+        self.assertLessEqual(len([line for line in code.splitlines() if line.strip()]), 25)
+
+    def test_a_table_in_one_shard(self):
+        lines = run("sharded", self.env)
+        self.assertEqual(lines[0], "1 shards")
+        self.assertRegex(lines[-1], r"^step 100: loss [01]\.\d$")
+
     def test_without_cards_the_strategy_has_one_replica(self):
-        self.said("mirrored", "1 replicas: loss below 1e-6: yes")
+        self.said("mirrored", "1 replicas: loss 0.000000")
 
     def test_variables_stay_on_the_cpu(self):
         lines = run("variables", self.env)
@@ -122,9 +133,9 @@ class Cards(CtlTest):
     gpus = 2
     CARD = "device: 0, name: SIM A100-SXM4-40GB, pci bus id: 0000:07:00.0"
 
-    def lines(self, name, **options):
+    def lines(self, name, *words, **options):
         """What it prints, without the line about each card that it opens."""
-        lines = run(name, self.env, **options)
+        lines = run(name, self.env, *words, **options)
         self.opened = [line for line in lines if line.startswith("Creating device ")]
         return [line for line in lines if line not in self.opened]
 
@@ -155,7 +166,18 @@ class Cards(CtlTest):
         self.assertEqual(lines[-2:], [f"AddN: (AddN): {CPU}", "[[88 112] [196 256]]"])
 
     def test_the_strategy_has_a_replica_on_each_card(self):
-        self.said("mirrored", "2 replicas: loss below 1e-6: yes")
+        self.said("mirrored", "2 replicas: loss 0.000000")
+
+    def test_a_table_on_two_cards_is_one_tensor_of_the_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "table.safetensors"
+            lines = self.lines("sharded", str(path))
+            data = path.read_bytes()
+        self.assertEqual(lines[0], "2 shards")
+        self.assertRegex(lines[-1], r"^step 100: loss [01]\.\d$")
+        head = json.loads(data[8:8 + int.from_bytes(data[:8], "little")])
+        self.assertEqual(head["table"]["shape"], [1000, 16])
+        self.assertNotIn("table/shard_0", head)
 
     def test_variables_stay_on_the_cpu(self):
         lines = self.lines("variables")
