@@ -65,6 +65,15 @@ struct allot_fit_options {
      * is returned. */
     int (*on_epoch)(unsigned epoch, double loss, void *userdata);
     void *userdata;
+    /* The file for a checkpoint of all variables (saver.h), written after each epoch, or every
+     * `checkpoint_epochs` and after the last; NULL: none. */
+    const char *checkpoint;
+    unsigned checkpoint_epochs; /* 0: 1 */
+    /* How many GPUs of the strategy may be lost: the training then goes on with those that are
+     * left, from the last checkpoint, as after allot_model_recover(), and the log says so. Epochs
+     * since then are trained again, and reported again. A checkpoint is then also written before
+     * the first epoch. 0: the loss of a GPU is an error. */
+    unsigned survive_losses;
 };
 
 #define ALLOT_FIT_OPTIONS_INIT allot_fit_options_init()
@@ -81,6 +90,21 @@ static inline struct allot_fit_options allot_fit_options_init(void) {
 int allot_model_fit(struct allot_model *model, struct allot_tensor *x, struct allot_tensor *y,
                     const struct allot_fit_options *options, double *ret_loss,
                     struct allot_error *err);
+/*
+ * After an error of -ENOTRECOVERABLE, that a GPU is lost: build the model again on the devices of
+ * its strategy that are left, as if the program had begun with these, and restore the checkpoint
+ * `path` (NULL: variables have their initial values). What the session had on all GPUs is given
+ * back first, with its lease. The model then has another graph: outputs and nodes of the old one
+ * are found in it by allot_model_output(), and the program's strategy is not the model's any more.
+ * -ENODEV: no device is left; -EINVAL: none is lost, or the model has no strategy; -EBUSY: another
+ * session of the process uses the lost GPU; -EOPNOTSUPP: nodes were made for replicas one by one.
+ */
+int allot_model_recover(struct allot_model *model, const char *path, struct allot_error *err);
+/* How many devices train the model: 1 without a strategy. */
+size_t allot_model_n_replicas(const struct allot_model *model);
+/* An output that was built before allot_model_compile(), in the graph that the model has now. No
+ * node: it is not one of these. */
+struct allot_output allot_model_output(const struct allot_model *model, struct allot_output output);
 /* The mean loss over all rows, without a step. */
 int allot_model_evaluate(struct allot_model *model, struct allot_tensor *x, struct allot_tensor *y,
                          double *ret_loss, struct allot_error *err);

@@ -17,6 +17,7 @@
  *     -ENOENT    no such file, or no tensor in it for a variable
  *     -EINVAL    a tensor's type or shape differs from the variable's; or `variables` has an output
  *                that is not a variable, or has the same one twice
+ *     -ENOTRECOVERABLE  a GPU is lost (session.h)
  *     others     the error of the file system or of a device
  */
 #include "session.h"

@@ -31,6 +31,8 @@
  *     -ETIMEDOUT it took longer than its time limit
  *     -ENOTCONN  a session: no daemon, with `require_daemon`, or a daemon that hangs
  *     -ECHILD    this process is a fork of the one that made the session
+ *     -ENOTRECOVERABLE  a GPU is lost; the message says which. Free the session: that gives back
+ *                what it has on all GPUs, and its lease
  *     others     the error of an op; its name comes first
  */
 #include <stdbool.h>

@@ -484,6 +484,7 @@ int allot_restore(struct allot_session *session, const struct allot_output *give
         struct gpu_visit visit = gpus_visit_begin(session->engine->gpus);
 
         r = restore_from(session, variables, n, fd, &file, data, &why);
+        r = engine_name_lost(session->engine, r, &why);
         gpus_visit_end(&visit);
     }
     safetensors_done(&file);

@@ -19,6 +19,7 @@
 #include "libclient/allot/config.h"
 #include "libclient/api/helper.h"
 #include "libclient/api/replica.h"
+#include "libclient/api/strategy.h"
 #include "libclient/graph/scope.h"
 
 /* Gradients that are added up together: enough that links are busy, few enough that the first ones
@@ -112,6 +113,29 @@ struct allot_strategy *allot_strategy_free(struct allot_strategy *strategy) {
     graph_unref(strategy->scope.graph);
     free(strategy);
     return NULL;
+}
+
+const char *const *strategy_devices(const struct allot_strategy *strategy) {
+    return (const char *const *)strategy->scope.devices;
+}
+
+struct allot_strategy *strategy_again(const struct allot_strategy *from, struct allot_graph *graph,
+                                      const char *const *devices, size_t n) {
+    struct allot_strategy *strategy = allot_mirrored(graph, devices, n);
+    const size_t n_ranges = from->scope.n_ranges;
+    struct allot_error err;
+
+    if (!strategy || n_ranges == 0)
+        return strategy;
+    strategy->scope.ranges = calloc(n_ranges, sizeof(*strategy->scope.ranges));
+    if (!strategy->scope.ranges) {
+        error_set(&err, -ENOMEM, "no host memory for a strategy");
+        handle_fail(graph, &err);
+        return allot_strategy_free(strategy);
+    }
+    memcpy(strategy->scope.ranges, from->scope.ranges, n_ranges * sizeof(*strategy->scope.ranges));
+    strategy->scope.n_ranges = n_ranges;
+    return strategy;
 }
 
 size_t allot_strategy_n_replicas(const struct allot_strategy *strategy) {

@@ -19,6 +19,7 @@
 
 #include "base/error.h"
 #include "libclient/api/helper.h"
+#include "libclient/api/train.h"
 #include "libclient/graph/grad.h"
 
 enum method { METHOD_SGD, METHOD_MOMENTUM, METHOD_ADAM };
@@ -117,6 +118,17 @@ struct allot_optimizer *allot_momentum(double rate, double momentum, bool nester
 struct allot_optimizer *allot_adam(double rate, double beta1, double beta2, double epsilon) {
     return optimizer_new((struct allot_optimizer){
         .method = METHOD_ADAM, .rate = rate, .beta1 = beta1, .beta2 = beta2, .epsilon = epsilon });
+}
+
+struct allot_optimizer *train_optimizer_again(const struct allot_optimizer *from,
+                                              const struct allot_graph *graph, uint32_t n) {
+    struct allot_optimizer values = *from;
+    const struct edge rate = handle_edge(from->rate_output);
+
+    if (!edge_is_none(rate) && rate.node >= n)
+        return NULL;
+    values.rate_output = handle_output(graph, rate);
+    return optimizer_new(values);
 }
 
 struct allot_optimizer *allot_optimizer_free(struct allot_optimizer *optimizer) {

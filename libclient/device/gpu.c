@@ -187,6 +187,14 @@ struct gpu *gpu_close(struct gpu *gpu) {
     return NULL;
 }
 
+bool gpu_is_lost(struct gpu *gpu) {
+    int r = gpu_enter(gpu, NULL);
+
+    if (r == 0)
+        r = cuda_stream_query(gpu->cuda, NULL, gpu->idle);
+    return r == -EBUSY || r == -EIO || r == -ENOTRECOVERABLE || driver_is_gone(r);
+}
+
 static int load_module(struct gpu *gpu, const struct gpu_code *code, CUmodule *ret,
                        struct allot_error *err) {
     char log[1024] = "";

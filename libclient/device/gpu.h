@@ -9,6 +9,7 @@
  * gpu_close(), after gpu_enter() on that thread.
  */
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/map.h"
@@ -79,6 +80,11 @@ int gpu_identify(struct gpu *gpu, struct allot_error *err);
 /* Make the device's context current on the calling thread. Costs next to nothing if it was current
  * there last time. */
 int gpu_enter(struct gpu *gpu, struct allot_error *err);
+
+/* Whether the device does not answer any more: it fell off the bus, or met an error that no context
+ * on it survives. A kernel that used memory that is not its own loses its context, not the device.
+ */
+bool gpu_is_lost(struct gpu *gpu);
 
 /* Call these before and after all work on a thread of the program: the program may have made
  * another context current since our last visit, and gets it back. */

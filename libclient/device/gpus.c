@@ -339,6 +339,15 @@ void gpus_put(const struct gpus *gpus) {
     pthread_mutex_unlock(&process.lock);
 }
 
+struct gpu *gpus_find_lost(const struct gpus *gpus, uint32_t *ret_number) {
+    for (uint32_t i = 0; gpus && i < gpus->n; i++)
+        if (gpu_is_lost(gpus->gpus[i])) {
+            *ret_number = i;
+            return gpus->gpus[i];
+        }
+    return NULL;
+}
+
 static void see(struct gpus_seen *ret, const struct gpu *gpu, uint64_t memory_bytes) {
     *ret = (struct gpus_seen){ .number = gpu->number, .memory_bytes = memory_bytes };
     memcpy(ret->name, gpu->name, sizeof(ret->name));

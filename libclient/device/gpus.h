@@ -50,6 +50,10 @@ struct gpus {
 int gpus_get(const struct gpus **ret, const struct gpus_options *options, struct allot_error *err);
 void gpus_put(const struct gpus *gpus); /* accepts NULL */
 
+/* The first GPU of the set that is lost (gpu.h), and its number in the set; NULL: none is. Within a
+ * visit. */
+struct gpu *gpus_find_lost(const struct gpus *gpus, uint32_t *ret_number);
+
 /* gpu_visit_begin() and _end() of device/gpu.h where there is any GPU; `gpus` may be NULL. */
 static inline struct gpu_visit gpus_visit_begin(const struct gpus *gpus) {
     return gpus && gpus->n ? gpu_visit_begin(gpus->gpus[0]->cuda) : (struct gpu_visit){ 0 };

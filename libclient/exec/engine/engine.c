@@ -380,6 +380,24 @@ void engine_release(struct engine *engine) {
         run_gate_leave(&engine->gate);
 }
 
+int engine_name_lost(const struct engine *engine, int r, struct allot_error *err) {
+    struct allot_error why = { 0 };
+    const struct gpu *gpu;
+    uint32_t number;
+
+    if (r >= 0 || r == -ETIMEDOUT || r == -ECANCELED)
+        return r;
+    gpu = gpus_find_lost(engine->gpus, &number);
+    if (!gpu)
+        return r;
+    if (err)
+        why = *err;
+    return error_set(err, -ENOTRECOVERABLE,
+                     "GPU %u is lost (/device:GPU:%u: %s, %s, pci bus id: %s): free the session, "
+                     "and go on without it from a checkpoint; %s",
+                     number, number, gpu->uuid, gpu->name, gpu->bus_id, why.text);
+}
+
 int engine_run(struct engine *engine, const struct engine_call *call, struct engine_run *run,
                struct allot_tensor *const *feeds, struct allot_tensor **ret_fetches,
                struct allot_error *err) {
@@ -404,6 +422,7 @@ int engine_run(struct engine *engine, const struct engine_call *call, struct eng
         if (r == 0)
             r = run_stage(engine, call, NULL, run, feeds, ret_fetches, &why);
         stop_end(&run->stop);
+        r = engine_name_lost(engine, r, &why);
     }
     if (r < 0)
         save_failed(run, NULL, &why);

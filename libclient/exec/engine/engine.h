@@ -99,6 +99,10 @@ int engine_run(struct engine *engine, const struct engine_call *call, struct eng
                struct allot_tensor *const *feeds, struct allot_tensor **ret_fetches,
                struct allot_error *err);
 
+/* What came of work on GPUs, `r` and `err`: if one of them is lost, -ENOTRECOVERABLE and the words
+ * name it, whatever op failed first; else `r`. Within a visit of the GPUs. */
+int engine_name_lost(const struct engine *engine, int r, struct allot_error *err);
+
 /* The error of a run that was stopped, by its time limit (-ETIMEDOUT) or a cancellation
  * (-ECANCELED), and `where` it was then; NULL: nowhere in particular. */
 int engine_stopped(const struct engine_run *run, int why, const char *where,
