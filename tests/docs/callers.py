@@ -12,7 +12,7 @@ import sys
 TOP = pathlib.Path(__file__).resolve().parents[2]
 FOLDERS = ["base", "driver", "wire", "allocator", "libclient", "guard", "daemon", "ctl", "sim"]
 # Exported: their callers are programs that are not ours.
-FOREIGN = re.compile(r"^(cu[A-Z]|cublas[A-Z]|nvml[A-Z]|allot_|gpusim[A-Z]|main$|dl(v?sym|open)$|_|ISA$|LEVEL$)")
+FOREIGN = re.compile(r"^(cu[A-Z]|cublas[A-Z]|nccl[A-Z]|nvml[A-Z]|allot_|gpusim[A-Z]|main$|dl(v?sym|open)$|_|ISA$|LEVEL$)")
 EXCUSED = {
     **dict.fromkeys(["arena_alloc_pointer", "arena_dealloc", "arena_dealloc_pointer", "arena_dealloc_pointer_on",
                      "arena_find", "arena_poll"], "part of the arena's interface, which docs/allocator.md describes"),

@@ -77,7 +77,7 @@ OUTER = {
 }
 # The helpers are programs of their own: nothing else includes what only they do.
 PRIVATE = ["daemon/hand/exec", "daemon/hand/reader"]
-VENDOR = {"cuda.h", "cudaTypedefs.h", "nvml.h", "cublas_v2.h", "cublas.h"}
+VENDOR = {"cuda.h", "cudaTypedefs.h", "nvml.h", "cublas_v2.h", "cublas.h", "nccl.h"}
 SPEAK_VENDOR = {"vendor", "driver", "guard", "sim", "examples", "tests", "bench"}
 # Programs at the top of everything may include anything of ours.
 FREE = {"tests", "examples", "bench"}

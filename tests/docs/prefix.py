@@ -13,7 +13,7 @@ import sys
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 FOLDERS = ["base", "driver", "wire", "allocator", "libclient", "guard", "daemon", "ctl", "sim"]
-FOREIGN = re.compile(r"^(cu[A-Z]|cublas[A-Z]|nvml[A-Z]|allot_|gpusim[A-Z]|main$|dl(v?sym|open)$|_)")
+FOREIGN = re.compile(r"^(cu[A-Z]|cublas[A-Z]|nccl[A-Z]|nvml[A-Z]|allot_|gpusim[A-Z]|main$|dl(v?sym|open)$|_)")
 EXCEPTIONS = {
     "ISA": "sim/ptx: not a name but a macro, which adds the level of the vector unit to one",
     "LEVEL": "a macro of kernels/loops.h that puts the level of the vector unit behind a loops_*() name",

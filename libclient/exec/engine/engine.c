@@ -21,6 +21,7 @@
 #include "libclient/core/log.h"
 #include "libclient/core/tensor.h"
 #include "libclient/core/wait.h"
+#include "libclient/device/collective.h"
 #include "libclient/device/device.h"
 #include "libclient/exec/run/run_state.h"
 #include "libclient/exec/engine/stopped_runs.h"
@@ -390,6 +391,7 @@ int engine_name_lost(const struct engine *engine, int r, struct allot_error *err
     gpu = gpus_find_lost(engine->gpus, &number);
     if (!gpu)
         return r;
+    collective_abort(gpu);
     if (err)
         why = *err;
     return error_set(err, -ENOTRECOVERABLE,

@@ -15,6 +15,8 @@
  *     tree   pairs of GPUs, pairs of pairs and so on add up everything, and send it back the same
  *            way: fewer steps, for few bytes.
  *
+ *     NCCL   where it is installed (device/collective.h): the whole sum is one item.
+ *
  * Either way each element is added up once and then only copied, so all replicas get the same bits.
  *
  * Sums run beside the ops, several at once, each on streams of its own (device/gpu.h). How long one
@@ -34,6 +36,7 @@
 #include "libclient/device/device.h"
 #include "libclient/device/gpu.h"
 #include "libclient/exec/plan/compile.h"
+#include "libclient/exec/plan/reduce_collective.h"
 #include "libclient/exec/plan/reduce_transfer.h"
 
 /* What a step between two GPUs takes besides the bytes, and bytes per nanosecond: a guess between
@@ -235,8 +238,7 @@ static void list_tensors(const struct reduce_row *row, uint32_t replica,
     memcpy(ret, &row->values[replica * row->n_tensors + first], n * sizeof(*ret));
 }
 
-/* The replica's memory for chunks that it is to add, which the newest item is the first to write.
- */
+/* The replica's memory for chunks to add, which the newest item is the first to write. */
 static int inbox_new(struct reduce_row *row, uint32_t replica, uint32_t item, uint32_t *ret) {
     const uint64_t n = row->offsets[row->n_tensors] / row->n_chunks + 1;
     struct program_value value = {
@@ -421,6 +423,34 @@ static int tree(struct reduce_row *row) {
     return r;
 }
 
+/* NCCL's own stream order ties all replicas to the first: one item stands for the whole. */
+static int all_at_once(struct reduce_row *row, struct collective *collective) {
+    struct reduce_collective *state;
+    struct program_item *item;
+    uint32_t at;
+    int r = compile_item(row->compile, ITEM_KERNEL, row->node, row->spaces[0], &at);
+
+    if (r == 0)
+        r = reduce_collective_new(&state, collective, row->dtype, row->channel, row->offsets,
+                                  row->n_tensors);
+    if (r < 0)
+        return r;
+    item = &row->compile->program->items[at];
+    item->kernel = &steps;
+    item->run = reduce_collective_sum;
+    item->stream = (uint8_t)(GPU_COLLECTIVE + row->channel);
+    item->state = state;
+    item->state_free = reduce_collective_free;
+    item->cost = STEP_NSEC + 2 * bytes_of(row, row->offsets[row->n_tensors]) / LINK_BYTES;
+    row->compile->program->n_kernels++;
+    r = compile_args(row->compile, row->values, row->node->n_inputs, 0);
+    for (uint32_t i = 0; r == 0 && i < row->node->n_inputs; i++)
+        r = compile_edge(row->compile, row->ready[i], at);
+    for (uint32_t i = 0; r == 0 && i < row->n_replicas; i++)
+        r = behind(row, last_on(row, i, CHANNEL_ADDITIONS), at);
+    return r;
+}
+
 /* How many chunks: 1 for the tree, or one or two for each replica. */
 static uint32_t choose(const struct reduce_row *row) {
     const uint64_t bytes = bytes_of(row, row->offsets[row->n_tensors]), n = row->n_replicas;
@@ -453,6 +483,8 @@ static int end_replica(struct reduce_row *row, uint32_t replica, struct port *po
 }
 
 static int between_gpus(struct reduce_row *row, uint32_t local, struct port *ports) {
+    struct collective *collective = reduce_collective_find(
+        row->compile->request->devices, row->spaces, row->n_replicas, row->dtype);
     uint32_t end;
     int r = 0;
 
@@ -462,11 +494,12 @@ static int between_gpus(struct reduce_row *row, uint32_t local, struct port *por
     row->inbox = nones(row->n_replicas * row->n_parts);
     row->inbox_read = nones(row->n_replicas * row->n_parts);
     if (!row->held || !row->inbox || !row->inbox_read)
-        return -ENOMEM;
+        r = -ENOMEM;
     for (uint32_t i = 0; r == 0 && i < row->node->n_inputs; i++)
         r = begin_tensor(row, i / row->n_tensors, i % row->n_tensors);
     if (r == 0)
-        r = row->n_chunks == 1 ? tree(row) : ring(row);
+        r = collective ? all_at_once(row, collective) : row->n_chunks == 1 ? tree(row) : ring(row);
+    collective_put(collective);
     if (r == 0)
         r = compile_item(row->compile, ITEM_NOTHING, row->node,
                          row->compile->placement[row->node->id], &end);
