@@ -222,7 +222,8 @@ struct allot_run_options {
     uint64_t timeout_usec;               /* for the whole run, including its plan; 0: none */
     struct allot_cancel *cancel;         /* NULL: cannot be cancelled */
     struct allot_run_metadata *metadata; /* NULL: not wanted */
-    /* The file for a trace of the run, for Perfetto; NULL: none. If the run fails or is stopped,
+    /* The file for a trace of the run, for Perfetto, with the planned step beside it where
+     * ALLOT_PLACER_DYNAMIC made the plan; NULL: none. If the run fails or is stopped,
      * the trace has everything up to that point and the reason. An existing file is overwritten. */
     const char *trace_file;
 };

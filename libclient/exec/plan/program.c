@@ -15,6 +15,7 @@
 #include "libclient/exec/plan/compile.h"
 #include "libclient/exec/plan/dynamic_placement.h"
 #include "libclient/exec/plan/op_key.h"
+#include "libclient/exec/plan/planned_step.h"
 
 void compile_done(struct compile *compile) {
     uint32_t n_ports = compile->first_port ? compile->first_port[compile->n_nodes] : 0;
@@ -152,6 +153,8 @@ static int make(struct compile *compile, struct allot_error *err) {
         return r;
     if (compile->request->dynamic)
         r = dynamic_placement_make(compile->request->dynamic, compile, err);
+    if (r == 0 && compile->request->dynamic)
+        r = planned_step_new(&compile->program->planned, compile->request->dynamic);
     if (r == 0)
         r = compile_lower(compile, err);
     if (r == 0)
@@ -216,6 +219,7 @@ struct program *program_free(struct program *program) {
         buffer_unref(program->values[v].uploaded);
     }
     graph_unref(program->graph);
+    planned_step_free(program->planned);
     free(program->feeds);
     free(program->asked);
     for (uint32_t i = 0; i < program->n_fetches; i++)

@@ -117,8 +117,11 @@ struct program_plan {
     uint32_t *device, *sequence, *first;
 };
 
+struct planned_step;
+
 struct program {
-    struct allot_graph *graph; /* one reference */
+    struct allot_graph *graph;    /* one reference */
+    struct planned_step *planned; /* what the dynamic placer expects; NULL: another placed it */
     struct program_feed *feeds;
     uint32_t n_feeds;
     /*

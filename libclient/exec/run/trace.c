@@ -15,6 +15,7 @@
 #include "libclient/device/device.h"
 #include "libclient/device/gpu.h"
 #include "libclient/exec/run/run_state.h"
+#include "libclient/exec/plan/planned_step.h"
 #include "libclient/exec/plan/program.h"
 #include "libclient/exec/run/queue.h"
 #include "libclient/exec/run/gpu_times.h"
@@ -64,6 +65,15 @@ static void write_text(struct json_writer *writer, const char *text, FILE *file)
     writer->comma = false;
     json_put_string(writer, text);
     fwrite(writer->data, 1, writer->len, file);
+}
+
+/* Two texts as one. */
+static void write_label(struct json_writer *writer, const char *what, const char *name,
+                        FILE *file) {
+    char text[256];
+
+    snprintf(text, sizeof(text), "%s%s", what, name);
+    write_text(writer, text, file);
 }
 
 static const char *item_op(const struct program_item *item) {
@@ -274,23 +284,91 @@ static int write_memory(const struct trace *trace, uint32_t device, uint64_t sta
     return 0;
 }
 
+static void find_stage_ends(const struct trace *trace, uint64_t *begin_nsec, uint64_t *end_nsec) {
+    for (uint32_t i = 0; i < trace->n_events; i++) {
+        const struct trace_event *event = &trace->events[i];
+
+        if (!event->begin_nsec)
+            continue;
+        *begin_nsec = MIN(*begin_nsec, event->begin_nsec);
+        *begin_nsec = MIN(*begin_nsec, begin_of(event));
+        *end_nsec = MAX(*end_nsec, event->end_nsec);
+        *end_nsec = MAX(*end_nsec, end_of(event));
+    }
+}
+
 /* When the first thing began, and when the last was over. */
 static void find_ends(const struct trace *last, uint64_t *ret_begin_nsec, uint64_t *ret_end_nsec) {
     *ret_begin_nsec = UINT64_MAX;
     *ret_end_nsec = 0;
     for (const struct trace *trace = last; trace; trace = trace->before)
-        for (uint32_t i = 0; i < trace->n_events; i++) {
-            const struct trace_event *event = &trace->events[i];
-
-            if (!event->begin_nsec)
-                continue;
-            *ret_begin_nsec = MIN(*ret_begin_nsec, event->begin_nsec);
-            *ret_begin_nsec = MIN(*ret_begin_nsec, begin_of(event));
-            *ret_end_nsec = MAX(*ret_end_nsec, event->end_nsec);
-            *ret_end_nsec = MAX(*ret_end_nsec, end_of(event));
-        }
+        find_stage_ends(trace, ret_begin_nsec, ret_end_nsec);
     if (*ret_end_nsec == 0)
         *ret_begin_nsec = 0;
+}
+
+/* ---- The planned step -------------------------------------------------------------------------
+ *
+ * A process for each device beside that of what happened: a row of ops, a row of copies from each
+ * other device, and the bytes. It begins when the stage did.
+ */
+
+enum { PLANNED_PID = 1000 };
+
+static uint32_t planned_row(const struct planned_span *span) {
+    return span->from == PLANNED_OP ? 0 : 1 + span->from;
+}
+
+static void write_planned(struct json_writer *writer, const struct planned_step *step,
+                          uint64_t begin_nsec, FILE *file) {
+    for (size_t i = 0; i < step->n_spans; i++) {
+        const struct planned_span *span = &step->spans[i];
+        const bool is_op = span->from == PLANNED_OP;
+        const uint64_t from = (uint64_t)(span->begin_usec * 1000);
+
+        fputs(",\n{\"ph\":\"X\",\"name\":", file);
+        write_text(writer, span->node->name, file);
+        fprintf(file,
+                ",\"cat\":\"Planned\",\"pid\":%u,\"tid\":%u,\"ts\":" USEC ",\"dur\":" USEC
+                ",\"args\":{\"op\":",
+                PLANNED_PID + span->device, planned_row(span), USEC_OF(begin_nsec + from),
+                USEC_OF((uint64_t)(span->end_usec * 1000) - from));
+        write_text(writer, is_op ? span->node->op->name : "Copy", file);
+        fputs("}}", file);
+    }
+    for (size_t i = 0; i < step->n_levels; i++)
+        fprintf(file,
+                ",\n{\"ph\":\"C\",\"name\":\"planned bytes\",\"pid\":%u,\"ts\":" USEC
+                ",\"args\":{\"bytes\":%" PRIu64 "}}",
+                PLANNED_PID + step->levels[i].device,
+                USEC_OF(begin_nsec + (uint64_t)(step->levels[i].usec * 1000)),
+                step->levels[i].bytes);
+}
+
+/* Names of the processes and rows, so that the plan of a device stands beside it. */
+static void write_planned_names(struct json_writer *writer, const struct program *program,
+                                uint32_t device, FILE *file) {
+    fprintf(file,
+            ",\n{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":%u,\"args\":{"
+            "\"sort_index\":%u}},\n{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":%u,"
+            "\"args\":{\"sort_index\":%u}},\n{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%u,"
+            "\"args\":{\"name\":",
+            device, 2 * device + 1, PLANNED_PID + device, 2 * device, PLANNED_PID + device);
+    write_label(writer, "planned: ", program->devices[device]->name, file);
+    fprintf(file,
+            "}},\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%u,\"tid\":0,\"args\":{"
+            "\"name\":\"ops\"}}",
+            PLANNED_PID + device);
+    for (uint32_t from = 0; from < program->n_devices; from++) {
+        if (from == device)
+            continue;
+        fprintf(file,
+                ",\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%u,\"tid\":%u,\"args\":{"
+                "\"name\":",
+                PLANNED_PID + device, 1 + from);
+        write_label(writer, "copies from ", program->devices[from]->name, file);
+        fputs("}}", file);
+    }
 }
 
 static int write_stage(struct json_writer *writer, const struct trace *trace, uint64_t start_nsec,
@@ -302,6 +380,13 @@ static int write_stage(struct json_writer *writer, const struct trace *trace, ui
     for (uint32_t i = 0; r == 0 && i < trace->n_events; i++)
         if (trace->events[i].end_nsec)
             write_event(writer, trace->program, &trace->events[i], i, start_nsec, file);
+    if (r == 0 && trace->program->planned) {
+        uint64_t begin = UINT64_MAX, end = 0;
+
+        find_stage_ends(trace, &begin, &end);
+        if (end > 0)
+            write_planned(writer, trace->program->planned, begin - start_nsec, file);
+    }
     return r;
 }
 
@@ -332,8 +417,13 @@ static void write_cut(struct json_writer *writer, const struct allot_error *why,
     fprintf(file, ",\"cat\":\"Outcome\",\"pid\":0,\"tid\":0,\"ts\":" USEC "}", USEC_OF(nsec));
 }
 
-static void write_outcome(struct json_writer *writer, const struct allot_error *why, FILE *file) {
+static void write_outcome(struct json_writer *writer, const struct trace *last,
+                          const struct allot_error *why, FILE *file) {
     bool is_stopped = why->code == -ETIMEDOUT || why->code == -ECANCELED;
+    double planned = 0;
+
+    for (const struct trace *trace = last; trace; trace = trace->before)
+        planned += trace->program->planned ? trace->program->planned->usec : 0;
 
     fprintf(file, "\"otherData\":{\"outcome\":\"%s\"",
             why->code == 0 ? "done"
@@ -343,6 +433,8 @@ static void write_outcome(struct json_writer *writer, const struct allot_error *
         fprintf(file, ",\"code\":%d,\"reason\":", why->code);
         write_text(writer, why->text, file);
     }
+    if (planned > 0)
+        fprintf(file, ",\"planned_usec\":" USEC, USEC_OF((uint64_t)(planned * 1000)));
     fputc('}', file);
 }
 
@@ -362,13 +454,15 @@ static int write_trace(const struct trace *last, const struct allot_error *why, 
         fputs("}}", file);
         if (last->program->devices[d]->is_gpu)
             write_streams(d, file);
+        if (last->program->planned)
+            write_planned_names(&writer, last->program, d, file);
     }
     for (const struct trace *trace = last; r == 0 && trace; trace = trace->before)
         r = write_stage(&writer, trace, start_nsec, file);
     if (why->code < 0)
         write_cut(&writer, why, end_nsec - start_nsec, file);
     fputs("\n],\n", file);
-    write_outcome(&writer, why, file);
+    write_outcome(&writer, last, why, file);
     fputs("}\n", file);
     if (r == 0 && writer.failed)
         r = -ENOMEM;

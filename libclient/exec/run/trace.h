@@ -46,6 +46,7 @@ void trace_forget(const char *path);
 /*
  * Write a Chrome trace of all stages: a row per thread of the host, with what it did and what it
  * queued; a row per stream of a GPU, with what that did; and the live bytes in each slab over time.
+ * Where the dynamic placer made the plan, a second process for each device has the planned step.
  * `last` NULL: nothing was run. `why`: the run's error; code 0: it succeeded. Work that was queued
  * for a GPU and had not ended is marked. -errno of the file.
  */
