@@ -272,5 +272,16 @@ class FourCards(CtlTest):
 
     def test_two_towers_by_hand(self):
         lines = run("two_towers", self.env)
+        self.check_towers(lines)
+
+    def test_two_towers_under_a_lease_of_gpuctl(self):
+        done = self.gpuctl("run", "--gpus", "4", "--mem", "1G", "--", GUIDE / "guide-two_towers")
+        self.check_towers(done.stdout.splitlines())
+
+    def test_two_towers_without_a_daemon(self):
+        lines = run("two_towers", self.env | {"ALLOT_SOCKET": "/nonexistent"})
+        self.check_towers(lines)
+
+    def check_towers(self, lines):
         self.assertEqual(len([line for line in lines if line.startswith("Creating device ")]), 4)
         self.assertEqual(lines[-1], "[[44 56] [98 128]]")

@@ -22,6 +22,7 @@
 #include "libclient/allot/now.h"
 #include "libclient/allot/saver.h"
 #include "libclient/allot/session.h"
+#include "libclient/allot/shard.h"
 #include "libclient/allot/train.h"
 #include "tests/support/suite.h"
 
@@ -59,6 +60,8 @@ static char logged[512];
     X(allot_model_evaluate(NULL, tensor, tensor, NULL, e))                                         \
     X(allot_model_predict(model, NULL, &tensor, e))                                                \
     X(allot_model_predict(model, tensor, NULL, e))                                                 \
+    X(allot_model_recover(NULL, NULL, e))                                                          \
+    X(allot_model_recover(model, "x", e))                                                          \
     X(allot_tensor_new(NULL, ALLOT_F32, 2, dims, e))                                               \
     X(allot_tensor_new(&tensor, ALLOT_F32, 2, NULL, e))                                            \
     X(allot_tensor_new(&tensor, ALLOT_F32, 9, dims, e))                                            \
@@ -205,6 +208,13 @@ static char logged[512];
     X(is_none(allot_strategy_mean(strategy, *OUTPUT(x, -1))))                                      \
     X(is_none(allot_strategy_replica(strategy, x, 7)))                                             \
     X(is_none(allot_strategy_replica(NULL, x, 0)))                                                 \
+    X(allot_sharded_variable(g, "s", *OUTPUT(x, 7), NULL) == NULL)                                 \
+    X(allot_sharded_variable(g, "s", x, &(struct allot_shard_options){ 0 }) == NULL)               \
+    X(allot_sharded_variable_of(g, "s", (enum allot_dtype)77, 2, dims, NULL) == NULL)              \
+    X(allot_sharded_variable_of(g, "s", ALLOT_F32, 2, below, NULL) == NULL)                        \
+    X(allot_sharded_variable_of(g, "s", ALLOT_F32, 2, NULL, NULL) == NULL)                         \
+    X(is_none(allot_sharded_lookup(NULL, x)))                                                      \
+    X(is_none(allot_sharded_matmul(x, NULL, false)))                                               \
     X((allot_strategy_push(strategy), allot_strategy_push(strategy)) == -EINVAL)                   \
     X(is_none(allot_dense(x, 0, ALLOT_LINEAR)))                                                    \
     X(is_none(allot_dense(x, 2, (enum allot_activation)77)))                                       \
@@ -326,7 +336,16 @@ static char logged[512];
     X(allot_strategy_n_replicas(NULL) == 0)                                                        \
     X(allot_strategy_push(NULL) == -EINVAL)                                                        \
     X((allot_strategy_pop(NULL), allot_strategy_pop(strategy), true))                              \
+    X(allot_ops(NULL, 0) > 100)                                                                    \
     X(allot_model_free(NULL) == NULL)                                                              \
+    X(allot_model_n_replicas(NULL) == 0)                                                           \
+    X(is_none(allot_model_output(NULL, x)))                                                        \
+    X(is_none(allot_model_output(model, nothing)))                                                 \
+    X(allot_sharded_variable(NULL, "s", x, NULL) == NULL)                                          \
+    X(allot_sharded_free(NULL) == NULL)                                                            \
+    X(allot_sharded_n_shards(NULL) == 0)                                                           \
+    X(is_none(allot_sharded_shard(NULL, 0)))                                                       \
+    X(is_none(allot_sharded_value(NULL)))                                                          \
     X(allot_model_free(allot_model_new(NULL, nothing, nothing)) == NULL)                           \
     X(allot_tensor_ref(NULL) == NULL)                                                              \
     X(allot_tensor_unref(NULL) == NULL)                                                            \

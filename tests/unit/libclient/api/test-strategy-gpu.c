@@ -13,10 +13,11 @@
 #include "libclient/allot/config.h"
 #include "libclient/allot/model.h"
 #include "libclient/allot/saver.h"
+#include "libclient/api/handle.h"
 #include "tests/support/sim/box/sim_box.h"
 #include "tests/support/suite.h"
 
-enum { REPLICAS_MAX = 4, LAYERS = 2, VARIABLES = 2 * LAYERS, IN = 5, HIDDEN = 9, OUT = 3 };
+enum { REPLICAS_MAX = 8, LAYERS = 2, VARIABLES = 2 * LAYERS, IN = 5, HIDDEN = 9, OUT = 3 };
 
 struct job {
     struct allot_graph *graph;
@@ -160,6 +161,35 @@ static void values_done(struct allot_tensor *tensors[VARIABLES]) {
         allot_tensor_unref(tensors[v]);
 }
 
+/* Whatever is mirrored, the optimizer's state, too, has the bits of what it is a copy of. */
+static size_t same_mirrors(struct job *job) {
+    size_t n = 0;
+
+    for (uint32_t id = 0; id < graph_n_nodes(job->graph); id++) {
+        const struct graph_variable *variable = graph_variable(job->graph, id);
+        struct allot_output fetches[2];
+        struct allot_tensor *got[2];
+        struct allot_error err = { 0 };
+
+        if (!variable || variable->mirror_of == UINT32_MAX)
+            continue;
+        fetches[0] = handle_output(job->graph, (struct edge){ id, 0 });
+        fetches[1] = handle_output(job->graph, (struct edge){ variable->mirror_of, 0 });
+        ck_assert_msg(
+            allot_session_run(job->session, NULL, NULL, 0, fetches, 2, NULL, 0, got, &err) == 0,
+            "%s", err.text);
+        ck_assert_uint_eq(allot_tensor_bytes(got[0]), allot_tensor_bytes(got[1]));
+        ck_assert_msg(memcmp(allot_tensor_data(got[0]), allot_tensor_data(got[1]),
+                             allot_tensor_bytes(got[0])) == 0,
+                      "'%s' has other bits than '%s'", allot_node_name(fetches[0].node),
+                      allot_node_name(fetches[1].node));
+        allot_tensor_unref(got[0]);
+        allot_tensor_unref(got[1]);
+        n++;
+    }
+    return n;
+}
+
 /* All replicas have the same bits: those of replica 0, which are returned. */
 static void same_bits(struct job *job, struct allot_tensor *ret[VARIABLES]) {
     values(job, 0, ret);
@@ -192,8 +222,15 @@ static double difference(struct allot_tensor *a[VARIABLES], struct allot_tensor 
     return worst;
 }
 
-static const char *const gpus[REPLICAS_MAX] = { "/gpu:0", "/gpu:1", "/gpu:2", "/gpu:3" };
-static const char *const mixed[] = { "/cpu:0", "/gpu:0", "/gpu:1" };
+static const char *const gpus[REPLICAS_MAX] = { "/gpu:0", "/gpu:1", "/gpu:2", "/gpu:3",
+                                                "/gpu:4", "/gpu:5", "/gpu:6", "/gpu:7" };
+static const char *const mixed[] = { "/cpu:0", "/gpu:0", "/gpu:1", "/gpu:2",
+                                     "/gpu:3", "/gpu:4", "/gpu:5", "/gpu:6" };
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+static const size_t counts[] = { 2, 5 }; /* ten times as slow */
+#else
+static const size_t counts[] = { 2, 3, 4, REPLICAS_MAX };
+#endif
 
 static void compare(enum allot_dtype dtype, enum method method, int n_steps, double limit,
                     const char *const *devices, size_t n) {
@@ -217,6 +254,9 @@ static void compare(enum allot_dtype dtype, enum method method, int n_steps, dou
         values_done(expected);
         values_done(got);
     }
+    ck_assert_uint_eq(same_mirrors(&all), (n - 1) * (method == SGD        ? VARIABLES
+                                                     : method == MOMENTUM ? 2 * VARIABLES
+                                                                          : 3 * VARIABLES + 2));
     job_close(&one);
     job_close(&all);
 }
@@ -231,8 +271,8 @@ START_TEST(a_hundred_steps_in_f64_equal_one_gpu) {
     struct sim_box box;
 
     open_box(&box);
-    for (size_t n = 2; n <= REPLICAS_MAX; n++)
-        compare(ALLOT_F64, SGD, 100, 1e-10, gpus, n);
+    for (size_t i = 0; i < ELEMENTSOF(counts); i++)
+        compare(ALLOT_F64, SGD, 100, 1e-10, gpus, counts[i]);
     sim_box_done(&box);
 }
 END_TEST
@@ -241,10 +281,10 @@ START_TEST(f32_is_within_rounding_of_one_gpu) {
     struct sim_box box;
 
     open_box(&box);
-    for (size_t n = 2; n <= REPLICAS_MAX; n++) {
-        compare(ALLOT_F32, SGD, 20, 1e-5, gpus, n);
-        compare(ALLOT_F32, MOMENTUM, 20, 1e-5, gpus, n);
-        compare(ALLOT_F32, ADAM, 20, 1e-3, gpus, n);
+    for (size_t i = 0; i < ELEMENTSOF(counts); i++) {
+        compare(ALLOT_F32, SGD, 20, 1e-5, gpus, counts[i]);
+        compare(ALLOT_F32, MOMENTUM, 20, 1e-5, gpus, counts[i]);
+        compare(ALLOT_F32, ADAM, 20, 1e-3, gpus, counts[i]);
     }
     sim_box_done(&box);
 }
@@ -254,7 +294,12 @@ START_TEST(the_cpu_may_be_a_replica) {
     struct sim_box box;
 
     open_box(&box);
-    compare(ALLOT_F64, MOMENTUM, 10, 1e-10, mixed, 3);
+    for (size_t i = 0; i < ELEMENTSOF(counts); i++) {
+        compare(ALLOT_F64, SGD, 100, 1e-10, mixed, counts[i]);
+        compare(ALLOT_F32, SGD, 20, 1e-5, mixed, counts[i]);
+        compare(ALLOT_F32, MOMENTUM, 20, 1e-5, mixed, counts[i]);
+        compare(ALLOT_F32, ADAM, 20, 1e-3, mixed, counts[i]);
+    }
     compare(ALLOT_F64, SGD, 10, 1e-10, mixed, 1);
     sim_box_done(&box);
 }
@@ -314,6 +359,122 @@ START_TEST(a_checkpoint_has_one_copy_and_restores_all) {
     values_done(saved);
     job_close(&one);
     job_close(&job);
+    sim_box_done(&box);
+}
+END_TEST
+
+/* The part of rows that are right: each replica has another part of the batch, and not all have
+ * rows. */
+START_TEST(metrics_are_those_of_the_whole_batch) {
+    struct sim_box box;
+
+    open_box(&box);
+    for (size_t i = 0; i < ELEMENTSOF(counts); i++)
+        for (int64_t rows = 1; rows <= 11; rows += 5) {
+            struct allot_strategy *strategy;
+            struct allot_session *session;
+            struct allot_tensor *fed, *got;
+            struct allot_error err = { 0 };
+            struct allot_output x, right;
+            struct allot_graph *graph;
+            double want = 0;
+
+            ck_assert_int_eq(allot_graph_new(&graph, NULL), 0);
+            strategy = allot_mirrored(graph, gpus, counts[i]);
+            allot_with_strategy(strategy) {
+                x = allot_placeholder(graph, "x", ALLOT_F64, 2, (int64_t[]){ -1, 3 });
+                right = allot_mean(
+                    allot_cast(allot_equal(allot_arg_max(x, 1), allot_scalar(graph, ALLOT_I64, 0)),
+                               ALLOT_F64));
+            }
+            right = allot_strategy_mean(strategy, right);
+            ck_assert_msg(allot_graph_error(graph, &err) == 0, "%s", err.text);
+            ck_assert_msg(allot_session_new(&session, graph, NULL, &err) == 0, "%s", err.text);
+            fed = rows_of(ALLOT_F64, rows, 3, 0.4);
+            for (int64_t r = 0; r < rows; r++)
+                want +=
+                    at(fed, 3 * r) >= at(fed, 3 * r + 1) && at(fed, 3 * r) >= at(fed, 3 * r + 2);
+            ck_assert_msg(allot_session_run(session, &x, &fed, 1, &right, 1, NULL, 0, &got, &err) ==
+                              0,
+                          "%s", err.text);
+            ck_assert_double_eq_tol(at(got, 0), want / (double)rows, 1e-12);
+            allot_tensor_unref(got);
+            allot_tensor_unref(fed);
+            allot_session_free(session);
+            allot_strategy_free(strategy);
+            allot_graph_unref(graph);
+        }
+    sim_box_done(&box);
+}
+END_TEST
+
+/* Six layers of 12 MiB: two groups of three, and the first sum is under way while the backward pass
+ * goes on. */
+START_TEST(gradients_are_added_up_in_groups_beside_the_backward_pass) {
+    enum { WIDTH = 1774, LAYERS_HERE = 6 };
+    const struct box_spec spec = { .n_gpus = 2, .models = "a100-40g", .timing_only = true };
+    struct allot_run_options options = ALLOT_RUN_OPTIONS_INIT;
+    struct allot_optimizer *sgd = allot_sgd(0.1);
+    struct allot_output x, h;
+    struct allot_strategy *strategy;
+    struct allot_callable *callable;
+    struct allot_session *session;
+    struct allot_node *train, *init;
+    struct allot_tensor *fed;
+    struct allot_error err = { 0 };
+    struct allot_graph *graph;
+    double first_sum = 1e300, last_product = 0;
+    char path[PATH_MAX + 16], line[1024];
+    struct sim_box box;
+    size_t n_sums = 0;
+    FILE *file;
+
+    sim_box_init_driver(&box, &spec, SIM_LIB_DIR);
+    ck_assert_int_eq(allot_graph_new(&graph, NULL), 0);
+    strategy = allot_mirrored(graph, gpus, 2);
+    allot_with_strategy(strategy) {
+        h = x = allot_placeholder(graph, "x", ALLOT_F32, 2, (int64_t[]){ -1, WIDTH });
+        for (int i = 0; i < LAYERS_HERE; i++)
+            h = allot_matmul(h, allot_variable(graph, "w",
+                                               allot_filled(graph, ALLOT_F32, 2,
+                                                            (int64_t[]){ WIDTH, WIDTH }, 0)));
+        h = allot_mean(h);
+    }
+    train = allot_strategy_minimize(strategy, sgd, h);
+    init = allot_initializer(graph);
+    for (uint32_t id = 0; id < graph_n_nodes(graph); id++)
+        n_sums += strcmp(graph_node(graph, id)->op->name, "AllReduce") == 0;
+    ck_assert_uint_eq(n_sums, 2);
+    ck_assert_msg(allot_session_new(&session, graph, NULL, &err) == 0, "%s", err.text);
+    ck_assert_int_eq(allot_session_run(session, NULL, NULL, 0, NULL, 0, &init, 1, NULL, &err), 0);
+    ck_assert_int_eq(allot_callable_new(&callable, session, &x, 1, NULL, 0, &train, 1, &err), 0);
+    ck_assert_int_eq(allot_tensor_new(&fed, ALLOT_F32, 2, (int64_t[]){ 4096, WIDTH }, NULL), 0);
+    snprintf(path, sizeof(path), "%s/trace", box.dir);
+    for (int i = 0; i < 2; i++) {
+        options.trace_file = i == 1 ? path : NULL;
+        ck_assert_msg(allot_callable_run(callable, &options, &fed, NULL, &err) == 0, "%s",
+                      err.text);
+    }
+    file = fopen(path, "re");
+    ck_assert_ptr_nonnull(file);
+    while (fgets(line, sizeof(line), file)) {
+        const char *ts = strstr(line, "\"ts\":"), *duration = strstr(line, "\"dur\":");
+
+        if (!ts || !duration || strstr(line, "\"pid\":0,"))
+            continue;
+        if (strstr(line, "\"cat\":\"AllReduce\""))
+            first_sum = fmin(first_sum, strtod(ts + 5, NULL));
+        if (strstr(line, "\"cat\":\"MatMul\""))
+            last_product = fmax(last_product, strtod(ts + 5, NULL) + strtod(duration + 6, NULL));
+    }
+    fclose(file);
+    ck_assert_double_lt(first_sum, 0.9 * last_product);
+    allot_callable_free(callable);
+    allot_tensor_unref(fed);
+    allot_session_free(session);
+    allot_optimizer_free(sgd);
+    allot_strategy_free(strategy);
+    allot_graph_unref(graph);
     sim_box_done(&box);
 }
 END_TEST
@@ -468,7 +629,9 @@ END_TEST
 
 SUITE_TIMEOUT("strategy-gpu", 240, a_hundred_steps_in_f64_equal_one_gpu,
               f32_is_within_rounding_of_one_gpu, the_cpu_may_be_a_replica,
-              by_default_all_gpus_have_a_replica, a_checkpoint_has_one_copy_and_restores_all,
+              by_default_all_gpus_have_a_replica, metrics_are_those_of_the_whole_batch,
+              gradients_are_added_up_in_groups_beside_the_backward_pass,
+              a_checkpoint_has_one_copy_and_restores_all,
               variables_outside_of_the_scope_are_not_mirrored,
               what_would_make_replicas_differ_is_refused,
               a_model_learns_with_and_without_a_strategy)

@@ -181,6 +181,59 @@ START_TEST(large_sums_go_round) {
 }
 END_TEST
 
+/* Calls of a sum alone, from tensors that GPUs have. */
+static uint64_t calls_of(int n, int64_t length) {
+    struct allot_run_options options = ALLOT_RUN_OPTIONS_INIT;
+    struct allot_run_metadata metadata = { .size = sizeof(metadata) };
+    struct allot_output fed[GPUS_MAX];
+    struct allot_tensor *feeds[GPUS_MAX];
+    struct allot_callable *callable;
+    struct allot_session *session;
+    struct allot_error err = { 0 };
+    struct allot_graph *graph;
+    struct allot_node *node;
+    struct allot_op *op;
+
+    ck_assert_int_eq(allot_graph_new(&graph, NULL), 0);
+    op = allot_op_begin(graph, "AllReduce", NULL);
+    for (int i = 0; i < n; i++) {
+        struct sums sums = sums_of(n, 1, &length);
+
+        fed[i] = allot_placeholder(graph, NULL, ALLOT_F32, 1, (int64_t[]){ -1 });
+        feeds[i] = numbers(ALLOT_F32, i, 0, length);
+        allot_op_input(op, tensor_of(graph, &sums, fed[i], i));
+    }
+    allot_op_attr_int(op, "replicas", n);
+    ck_assert_int_eq(allot_op_finish(op, &node, &err), 0);
+    ck_assert_msg(allot_session_new(&session, graph, NULL, &err) == 0, "%s", err.text);
+    ck_assert_int_eq(
+        allot_callable_new(&callable, session, fed, (size_t)n, NULL, 0, &node, 1, &err), 0);
+    options.metadata = &metadata;
+    ck_assert_msg(allot_callable_run(callable, &options, feeds, NULL, &err) == 0, "%s", err.text);
+    for (int i = 0; i < n; i++)
+        allot_tensor_unref(feeds[i]);
+    allot_callable_free(callable);
+    allot_session_free(session);
+    allot_graph_unref(graph);
+    return metadata.n_kernels - (uint64_t)n; /* one makes the tensor of each replica */
+}
+
+/* Besides the beginning of each replica: n - 1 copies up, each added, and n - 1 down; or n - 1
+ * times round for each of n chunks with an addition and once more without, in two halves if it is
+ * worth it. */
+START_TEST(few_bytes_go_by_a_tree_and_many_by_a_ring) {
+    struct sim_box box;
+
+    open_box(&box);
+    for (uint64_t n = 4; n <= GPUS_MAX; n *= 2) {
+        ck_assert_uint_eq(calls_of((int)n, 1000), n + 3 * (n - 1));
+        ck_assert_uint_eq(calls_of((int)n, 300000), n + 3 * n * (n - 1));
+    }
+    ck_assert_uint_eq(calls_of(4, 600000), 4 + 2 * 3 * 4 * 3);
+    sim_box_done(&box);
+}
+END_TEST
+
 START_TEST(replicas_may_share_a_device_or_be_on_the_cpu) {
     static const int64_t some[] = { 1000, 3 };
     struct sim_box box;
@@ -282,5 +335,6 @@ START_TEST(shards_divide_rows) {
 END_TEST
 
 SUITE_TIMEOUT("all-reduce-gpu", 240, all_replicas_get_the_same_sum, large_sums_go_round,
+              few_bytes_go_by_a_tree_and_many_by_a_ring,
               replicas_may_share_a_device_or_be_on_the_cpu,
               a_tensor_must_have_one_shape_in_all_replicas, shards_divide_rows)
