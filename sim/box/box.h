@@ -23,7 +23,7 @@
 #include "sim/box/model.h"
 
 #define BOX_MAGIC   "gpusim\r\n" /* 8 bytes; the CRLF shows a file mangled by text tools */
-#define BOX_VERSION 1u
+#define BOX_VERSION 2u
 #define BOX_GRANULE (UINT64_C(2) << 20) /* the driver's unit of allocation */
 
 enum {
@@ -97,7 +97,7 @@ struct box_gpu {
     uint32_t pci_domain, pci_bus, pci_device;
     uint32_t minor; /* of /dev/nvidiaN; never assume it is the index */
     int32_t numa_node;
-    uint32_t pcie_switch;           /* GPUs with the same number (not 0) sit behind one switch */
+    uint32_t pcie_switch;           /* 1 to BOX_MAX_GPUS: those with one number share its uplink */
     uint32_t nvlinks[BOX_MAX_GPUS]; /* direct or switched NVLinks to each other GPU */
     uint64_t total_bytes;           /* NVML's total */
     uint64_t reserved_bytes;
@@ -246,7 +246,9 @@ struct box_file {
     char driver_version[32], nvml_version[32];
     uint32_t cuda_driver_version;
     uint32_t limit_high; /* slots of `limit` ever used; grows only */
-    char dev_dir[256];   /* where device nodes are looked for: "/dev" */
+    uint32_t no_p2p;     /* GPUs reach each other over NVLink alone */
+    uint32_t pad;
+    char dev_dir[256]; /* where device nodes are looked for: "/dev" */
     uint64_t release_delay_ns, nvml_lag_ns;
 
     pthread_mutex_t lock; /* robust, shared between processes */

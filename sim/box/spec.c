@@ -158,14 +158,23 @@ static int refuse_twins(const struct box_file *file, struct allot_error *err) {
     return 0;
 }
 
-/* Neighbours share a switch where they are on one NUMA node. */
-static void build_switches(struct box_file *file) {
+/* Neighbours share a switch, and its uplink, where they are on one NUMA node; or as was asked. */
+static int build_switches(const struct box_spec *spec, struct box_file *file,
+                          struct allot_error *err) {
+    const char *kind = spec->uplink ? spec->uplink : "pairs";
+    const bool pairs = !strcmp(kind, "pairs"), one = !strcmp(kind, "one");
+
+    if (!pairs && !one && strcmp(kind, "own"))
+        return error_set(err, -EINVAL,
+                         "\"%s\": an uplink is each GPU's \"own\", of \"pairs\" or \"one\"", kind);
     for (unsigned i = 0; i < file->n_gpus; i++) {
         struct box_gpu *gpu = &file->gpu[i];
-        const bool joins = i % 2 && gpu->numa_node == file->gpu[i - 1].numa_node;
+        const bool joins =
+            i > 0 && (one || (pairs && i % 2 && gpu->numa_node == file->gpu[i - 1].numa_node));
 
         gpu->pcie_switch = joins ? file->gpu[i - 1].pcie_switch : i + 1;
     }
+    return 0;
 }
 
 static int build_links(const struct box_spec *spec, struct box_file *file,
@@ -283,6 +292,7 @@ int spec_build(const struct box_spec *spec, struct box_file *ret, struct allot_e
     memset(ret, 0, sizeof(*ret));
     ret->n_gpus = n_gpus;
     ret->timing_only = spec->timing_only;
+    ret->no_p2p = spec->no_p2p;
     ret->release_delay_ns = spec->release_delay_ns;
     ret->nvml_lag_ns = spec->nvml_lag_ns;
     if (snprintf(ret->dev_dir, sizeof(ret->dev_dir), "%s",
@@ -294,8 +304,9 @@ int spec_build(const struct box_spec *spec, struct box_file *ret, struct allot_e
             return r;
     }
     qsort(ret->gpu, n_gpus, sizeof(ret->gpu[0]), compare_bus);
-    build_switches(ret);
-    r = refuse_twins(ret, err);
+    r = build_switches(spec, ret, err);
+    if (r == 0)
+        r = refuse_twins(ret, err);
     if (r == 0)
         r = build_links(spec, ret, err);
     if (r == 0)

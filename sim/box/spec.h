@@ -23,11 +23,14 @@ struct box_spec {
     const char *minors;     /* of the device nodes; NULL: the index */
     const char *numa_nodes; /* NULL: the first half of the GPUs on node 0, the others on 1 */
     const char *nvlink;     /* "none", "pairs", "all"; NULL: all, where the models have it */
+    const char *uplink;     /* "own", "pairs", "one"; NULL: pairs on one NUMA node */
     const char *mig;        /* "0:3g.20gb+2x1c.3g.20gb,1:7g.40gb"; NULL: none */
     const char *driver;     /* driver version; NULL: the newest that is modelled */
     const char *dev_dir;    /* NULL: /dev */
     uint64_t release_delay_ns, nvml_lag_ns;
     uint64_t seed; /* for UUIDs and serial numbers; 0: random */
+    bool
+        no_p2p; /* no copies between GPUs but over NVLink: the driver takes them through the host */
     bool timing_only;
 };
 

@@ -21,6 +21,8 @@ enum {
     OPT_MINOR,
     OPT_NUMA,
     OPT_NVLINK,
+    OPT_UPLINK,
+    OPT_NO_P2P,
     OPT_MIG,
     OPT_DRIVER,
     OPT_DEV_DIR,
@@ -42,6 +44,8 @@ static const struct option options[] = {
     { "minor", required_argument, NULL, OPT_MINOR },
     { "numa", required_argument, NULL, OPT_NUMA },
     { "nvlink", required_argument, NULL, OPT_NVLINK },
+    { "uplink", required_argument, NULL, OPT_UPLINK },
+    { "no-p2p", no_argument, NULL, OPT_NO_P2P },
     { "mig", required_argument, NULL, OPT_MIG },
     { "driver", required_argument, NULL, OPT_DRIVER },
     { "dev-dir", required_argument, NULL, OPT_DEV_DIR },
@@ -106,6 +110,12 @@ static int take_option(int option, struct box_spec *spec, const char **box, unsi
         break;
     case OPT_NVLINK:
         spec->nvlink = optarg;
+        break;
+    case OPT_UPLINK:
+        spec->uplink = optarg;
+        break;
+    case OPT_NO_P2P:
+        spec->no_p2p = true;
         break;
     case OPT_MIG:
         spec->mig = optarg;
@@ -199,6 +209,8 @@ const struct gpusim_verb verb_create = {
             "  --minor LIST          minor numbers of the device nodes (0, 1, 2, …)\n"
             "  --numa LIST           NUMA nodes (half of the GPUs each on 0 and 1)\n"
             "  --nvlink KIND         none, pairs or all (all, where the models have NVLink)\n"
+            "  --uplink KIND         own, pairs or one: which GPUs share a PCIe uplink (pairs)\n"
+            "  --no-p2p              no copies between GPUs over PCIe but through the host\n"
             "  --mig LIST            instances: 0:3g.20gb+3g.20gb,1:2x1c.2g.10gb\n"
             "  --driver VERSION      615, 580, 570, 550 or 535 (615)\n"
             "  --dev-dir DIR         where device nodes are looked for (/dev)\n"

@@ -92,6 +92,8 @@ nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t device1, nvmlDevice_t device2,
     default:
         if (is_consumer(&t) || strcmp(t.gpu->model, t.box->file->gpu[other].model))
             *p2pStatus = NVML_P2P_STATUS_GPU_NOT_SUPPORTED;
+        else if (t.box->file->no_p2p && !linked)
+            *p2pStatus = NVML_P2P_STATUS_CHIPSET_NOT_SUPPORTED;
         else if (linked || level_of(t.box, t.part.gpu, other) <= NVML_TOPOLOGY_NODE)
             *p2pStatus = NVML_P2P_STATUS_OK;
         else

@@ -458,6 +458,8 @@ int executor_submit(struct executor *executor, const struct work_order *order, s
     work->item.engine = order->engine;
     work->item.device = order->device;
     work->item.peer = order->peer;
+    work->item.uplink = order->uplink;
+    work->item.peer_uplink = order->peer_uplink;
     work->item.priority = order->priority;
     work->item.stream = order->stream;
     work->item.sequence = order->sequence;

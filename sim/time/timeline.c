@@ -90,22 +90,57 @@ static void remove_item(struct timeline *timeline, struct timeline_item *item) {
         sift_down(timeline, i, last);
 }
 
-static uint64_t *resource(struct timeline *timeline, const struct timeline_item *item) {
-    const unsigned device = item->device % TIMELINE_MAX_DEVICES;
+enum { COMPUTE, IN, OUT, FABRIC_IN, FABRIC_OUT, LINKS };
+enum { UP, DOWN };
+
+/* What an item needs, all at once. */
+struct uses {
+    size_t n;
+    size_t at[4];
+};
+
+static void use(struct uses *uses, unsigned device, unsigned which) {
+    uses->at[uses->n++] = (size_t)(device % TIMELINE_MAX_DEVICES) * TIMELINE_PER_DEVICE + which;
+}
+
+static void use_uplink(struct uses *uses, unsigned uplink, unsigned way) {
+    if (uplink)
+        uses->at[uses->n++] = (size_t)TIMELINE_MAX_DEVICES * TIMELINE_PER_DEVICE +
+                              (size_t)((uplink - 1) % TIMELINE_MAX_DEVICES) * 2 + way;
+}
+
+static struct uses uses_of(const struct timeline_item *item) {
+    struct uses uses = { .n = 0 };
 
     switch (item->engine) {
     case TIMELINE_COMPUTE:
-        return &timeline->free_at_ns[device][0];
+        use(&uses, item->device, COMPUTE);
+        break;
     case TIMELINE_UPLOAD:
-        return &timeline->free_at_ns[device][1];
+        use(&uses, item->device, IN);
+        use_uplink(&uses, item->uplink, DOWN);
+        break;
     case TIMELINE_DOWNLOAD:
-        return &timeline->free_at_ns[device][2];
+        use(&uses, item->device, OUT);
+        use_uplink(&uses, item->uplink, UP);
+        break;
     case TIMELINE_PEER:
-        return &timeline->peer_free_at_ns[device][item->peer % TIMELINE_MAX_DEVICES];
+        use(&uses, item->device, LINKS + item->peer % TIMELINE_MAX_DEVICES);
+        break;
+    case TIMELINE_PEER_FABRIC:
+        use(&uses, item->device, FABRIC_OUT);
+        use(&uses, item->peer, FABRIC_IN);
+        break;
+    case TIMELINE_PEER_PCIE:
+        use(&uses, item->device, OUT);
+        use(&uses, item->peer, IN);
+        use_uplink(&uses, item->uplink, UP);
+        use_uplink(&uses, item->peer_uplink, DOWN);
+        break;
     case TIMELINE_NOTHING:
         break;
     }
-    return NULL;
+    return uses;
 }
 
 /* `earlier` is resolved: `item` cannot be ready before it ended. */
@@ -165,28 +200,27 @@ int timeline_add(struct timeline *timeline, struct timeline_item *item,
     return 0;
 }
 
-/* Resources by number, for the set of those that are claimed. */
-enum {
-    PER_DEVICE = 3 + TIMELINE_MAX_DEVICES,
-    N_RESOURCES = TIMELINE_MAX_DEVICES * PER_DEVICE,
-};
+static bool is_claimed(const struct timeline_item *item, const bool claimed[TIMELINE_N_RESOURCES]) {
+    const struct uses uses = uses_of(item);
 
-static size_t resource_number(const struct timeline_item *item) {
-    const size_t base = (size_t)(item->device % TIMELINE_MAX_DEVICES) * PER_DEVICE;
-
-    return item->engine == TIMELINE_PEER ? base + 3 + item->peer % TIMELINE_MAX_DEVICES
-                                         : base + item->engine - TIMELINE_COMPUTE;
+    for (size_t i = 0; i < uses.n; i++)
+        if (claimed[uses.at[i]])
+            return true;
+    return false;
 }
 
 /* Add to `claimed` what `item` and all that comes after it may use. `stack` has room for all. */
 static void claim(struct timeline *timeline, struct timeline_item *item,
-                  struct timeline_item **stack, bool claimed[N_RESOURCES]) {
+                  struct timeline_item **stack, bool claimed[TIMELINE_N_RESOURCES]) {
     size_t n = 0;
 
     for (stack[n++] = item; n;) {
+        struct uses uses;
+
         item = stack[--n];
-        if (item->engine != TIMELINE_NOTHING)
-            claimed[resource_number(item)] = true;
+        uses = uses_of(item);
+        for (size_t i = 0; i < uses.n; i++)
+            claimed[uses.at[i]] = true;
         for (size_t i = 0; i < item->n_dependents; i++) {
             if (item->dependents[i]->visited == timeline->n_searches)
                 continue;
@@ -204,7 +238,7 @@ static int compare(const void *a, const void *b) {
 
 struct timeline_item *timeline_next(struct timeline *timeline, struct timeline_item *target) {
     struct timeline_item **sorted = timeline->scratch;
-    bool claimed[N_RESOURCES] = { false }, any = false;
+    bool claimed[TIMELINE_N_RESOURCES] = { false }, any = false;
 
     if (!timeline->n_heap || timeline->heap[0]->cost_known)
         return timeline->n_heap ? timeline->heap[0] : NULL;
@@ -219,8 +253,7 @@ struct timeline_item *timeline_next(struct timeline *timeline, struct timeline_i
     for (size_t i = 0; i < timeline->n_heap; i++) {
         struct timeline_item *item = sorted[i];
 
-        if (item->cost_known &&
-            (item->engine == TIMELINE_NOTHING || !claimed[resource_number(item)]))
+        if (item->cost_known && !is_claimed(item, claimed))
             return item;
         if (item->aside && !item->cost_known)
             continue;
@@ -234,13 +267,15 @@ struct timeline_item *timeline_next(struct timeline *timeline, struct timeline_i
 }
 
 void timeline_resolve(struct timeline *timeline, struct timeline_item *item) {
-    uint64_t *free_at_ns = resource(timeline, item);
+    const struct uses uses = uses_of(item);
 
     remove_item(timeline, item);
-    item->start_ns = free_at_ns ? MAX(item->ready_ns, *free_at_ns) : item->ready_ns;
+    item->start_ns = item->ready_ns;
+    for (size_t i = 0; i < uses.n; i++)
+        item->start_ns = MAX(item->start_ns, timeline->free_at_ns[uses.at[i]]);
     item->end_ns = item->start_ns + item->cost_ns;
-    if (free_at_ns)
-        *free_at_ns = item->end_ns;
+    for (size_t i = 0; i < uses.n; i++)
+        timeline->free_at_ns[uses.at[i]] = item->end_ns;
     item->resolved = true;
     timeline->n_unresolved--;
 

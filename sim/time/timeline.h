@@ -14,6 +14,8 @@
  *   - the host clock when it was submitted.
  * Items contend for resources (the compute engine of a device, a link in one direction), which
  * serve one at a time, in the order of (ready, epoch, hops, priority, device, stream, sequence).
+ * A copy over PCIe needs several at once: the lanes of each device that takes part, and the uplinks
+ * that it passes. It begins when all are free, and those that are free before wait for it.
  * The epoch of an item is how often the host had waited when it was submitted: what was there
  * before a wait goes before what came after it. Hops count the items before it that took no time at
  * all. Without these two the order of equals would depend on which of them became known first. The
@@ -33,14 +35,19 @@ enum timeline_engine {
     TIMELINE_COMPUTE, /* kernels, memsets and copies within `device` */
     TIMELINE_UPLOAD,  /* host to `device` */
     TIMELINE_DOWNLOAD,
-    TIMELINE_PEER, /* `device` to `peer` */
+    TIMELINE_PEER,        /* `device` to `peer`, over links of the two alone */
+    TIMELINE_PEER_FABRIC, /* `device` to `peer`, over all links of each, which lead to switches */
+    TIMELINE_PEER_PCIE,   /* `device` to `peer`, over the lanes of each */
 };
 
 /* Owned by the caller, until it is resolved at least. Set the first part before adding it. */
 struct timeline_item {
     enum timeline_engine engine;
     unsigned device, peer; /* < TIMELINE_MAX_DEVICES */
-    int priority;          /* lower goes first, as CUDA counts */
+    /* What a copy over PCIe passes besides the lanes of `device` and `peer`: the uplinks that these
+     * share with others. From 1 to TIMELINE_MAX_DEVICES; 0: none. */
+    unsigned uplink, peer_uplink;
+    int priority; /* lower goes first, as CUDA counts */
     uint32_t stream;
     uint64_t sequence;   /* within its stream */
     uint64_t latency_ns; /* counted from the end of the item before it in its stream */
@@ -66,11 +73,17 @@ struct timeline_item {
     size_t n_dependents, n_dependents_allocated;
 };
 
+/* Resources by number: of each device its compute engine, its lanes in and out, its links to
+ * switches in and out, and its links to each other device; then both directions of each uplink. */
+enum {
+    TIMELINE_PER_DEVICE = 5 + TIMELINE_MAX_DEVICES,
+    TIMELINE_N_RESOURCES = TIMELINE_MAX_DEVICES * (TIMELINE_PER_DEVICE + 2),
+};
+
 struct timeline {
     uint64_t host_ns;
     uint64_t n_waits;
-    uint64_t free_at_ns[TIMELINE_MAX_DEVICES][3]; /* compute, up, down */
-    uint64_t peer_free_at_ns[TIMELINE_MAX_DEVICES][TIMELINE_MAX_DEVICES];
+    uint64_t free_at_ns[TIMELINE_N_RESOURCES];
     struct timeline_item **heap; /* items that are ready, the next one first */
     size_t n_heap, n_heap_allocated;
     struct timeline_item **scratch; /* as large as the heap may become */

@@ -28,7 +28,7 @@ struct work_order {
     bool on_host_thread; /* a callback of the program, which may take long */
     bool caller_waits; /* work_wait() comes next: it runs the work itself if nothing is before it */
     enum timeline_engine engine;
-    unsigned device, peer;
+    unsigned device, peer, uplink, peer_uplink; /* of the timeline's item */
     int priority;
     uint32_t stream;
     uint64_t sequence; /* within the stream, from 1; the caller keeps it gapless */

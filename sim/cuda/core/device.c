@@ -79,7 +79,25 @@ bool device_can_access(const struct cuda_device *device, const struct cuda_devic
         return false;
     if (device_nvlinks(device, peer) > 0)
         return true;
-    return brand != BRAND_GEFORCE && other != BRAND_GEFORCE;
+    return brand != BRAND_GEFORCE && other != BRAND_GEFORCE &&
+           !__atomic_load_n(&driver.box->file->no_p2p, __ATOMIC_RELAXED);
+}
+
+bool device_is_on_fabric(const struct cuda_device *device) {
+    unsigned n = 0;
+
+    for (unsigned gpu = 0; gpu < driver.box->n_gpus; gpu++)
+        n += __atomic_load_n(&driver.box->file->gpu[device->part.gpu].nvlinks[gpu],
+                             __ATOMIC_RELAXED);
+    return n > device->model->nvlink_links;
+}
+
+unsigned device_uplink(const struct cuda_device *device) {
+    return __atomic_load_n(&driver.box->file->gpu[device->part.gpu].pcie_switch, __ATOMIC_RELAXED);
+}
+
+bool device_is_behind_one_switch(const struct cuda_device *a, const struct cuda_device *b) {
+    return device_uplink(a) == device_uplink(b) && device_can_access(a, b);
 }
 
 uint64_t device_persisting_l2(const struct cuda_device *device) {

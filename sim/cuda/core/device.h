@@ -12,6 +12,13 @@ struct cuda_device;
 
 /* Whether code on `device` can reach the memory of `peer`. A device is no peer of itself. */
 bool device_can_access(const struct cuda_device *device, const struct cuda_device *peer);
+/* Whether its NVLinks lead to switches: then they serve all other devices together. */
+bool device_is_on_fabric(const struct cuda_device *device);
+/* The uplink of the PCIe switch that it is behind, which the switch's other devices share. */
+unsigned device_uplink(const struct cuda_device *device);
+/* Whether copies between the two stay below their uplinks: a switch passes them on, if they can
+ * access each other. Otherwise the driver copies through the host's memory. */
+bool device_is_behind_one_switch(const struct cuda_device *a, const struct cuda_device *b);
 /* The NVLinks between two devices; 0: they talk over PCIe. */
 unsigned device_nvlinks(const struct cuda_device *a, const struct cuda_device *b);
 /* Bytes of L2 that can be set aside for persisting accesses; 0: the architecture cannot. */

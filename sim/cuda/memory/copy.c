@@ -251,12 +251,19 @@ static void plan(struct copy_job *job, const struct cuda_device *own, struct str
     } else if (to && from) {
         const struct cost_device source = device_cost(from);
 
-        order->engine = TIMELINE_PEER;
+        order->engine = device_nvlinks(from, to) == 0 ? TIMELINE_PEER_PCIE
+                        : device_is_on_fabric(from)   ? TIMELINE_PEER_FABRIC
+                                                      : TIMELINE_PEER;
+        if (order->engine == TIMELINE_PEER_PCIE && !device_is_behind_one_switch(from, to)) {
+            order->uplink = device_uplink(from);
+            order->peer_uplink = device_uplink(to);
+        }
         order->device = from;
         order->peer = to;
         job->cost_ns = cost_peer_copy(&source, &cost, device_nvlinks(from, to), bytes);
     } else {
         order->engine = from ? TIMELINE_DOWNLOAD : TIMELINE_UPLOAD;
+        order->uplink = device_uplink(order->device);
         job->cost_ns = cost_host_copy(&cost, bytes, pinned);
     }
 }

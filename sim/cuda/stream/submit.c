@@ -188,6 +188,8 @@ CUresult submit_to_lane(struct stream_lane *lane, struct submit_task *task, stru
                       : on_link ? link_of(device)
                                 : (unsigned)device->ordinal,
             .peer = order->peer ? link_of(order->peer) : 0,
+            .uplink = on_link ? order->uplink : 0,
+            .peer_uplink = on_link ? order->peer_uplink : 0,
             .priority = lane->priority,
             .stream = lane->number,
             .sequence = lane->sequence + 1,

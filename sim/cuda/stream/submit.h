@@ -49,7 +49,8 @@ struct stream_order {
     void (*release)(void *argument); /* may be NULL; any thread, any lock may be held: only frees */
     enum timeline_engine engine;     /* TIMELINE_NOTHING: takes no time */
     const struct cuda_device *device;  /* that works; NULL: the stream's */
-    const struct cuda_device *peer;    /* TIMELINE_PEER: where the bytes go */
+    const struct cuda_device *peer;    /* TIMELINE_PEER…: where the bytes go */
+    unsigned uplink, peer_uplink;      /* that they pass; 0: none (sim/time/timeline.h) */
     enum utilization_kind utilization; /* how NVML counts the wall time it takes */
     bool on_host_thread;               /* calls the program back */
     bool regardless;                   /* run it even if the context is in error */

@@ -81,6 +81,21 @@ START_TEST(gpus_behind_one_switch_are_on_one_numa_node) {
 }
 END_TEST
 
+START_TEST(uplinks_are_shared_as_asked) {
+    struct box_file *file = build(&(struct box_spec){ .n_gpus = 4, .uplink = "one" });
+
+    for (unsigned i = 0; i < 4; i++)
+        ck_assert_uint_eq(file->gpu[i].pcie_switch, 1);
+    ck_assert(!file->no_p2p);
+    free(file);
+    file = build(&(struct box_spec){ .n_gpus = 4, .uplink = "own", .no_p2p = true });
+    for (unsigned i = 0; i < 4; i++)
+        ck_assert_uint_eq(file->gpu[i].pcie_switch, i + 1);
+    ck_assert(file->no_p2p);
+    free(file);
+}
+END_TEST
+
 static void refuse(struct box_spec spec, const char *word) {
     struct box_file *file = malloc(sizeof(*file));
     struct allot_error err = { 0 };
@@ -92,6 +107,7 @@ static void refuse(struct box_spec spec, const char *word) {
 
 START_TEST(what_cannot_be_is_refused_in_words) {
     refuse((struct box_spec){ .models = "gtx1" }, "gtx1");
+    refuse((struct box_spec){ .uplink = "two" }, "two");
     refuse((struct box_spec){ .n_gpus = 17 }, "at most 16");
     refuse((struct box_spec){ .n_gpus = 1, .models = "t4-16g,a100-40g" }, "a list of 2 for 1");
     refuse((struct box_spec){ .n_gpus = 1, .memories = "1M" }, "1M");
@@ -175,7 +191,7 @@ END_TEST
 SUITE("spec", one_model_for_all_or_a_list_with_its_last_repeated,
       gpus_are_numbered_in_bus_order_whatever_the_order_of_the_list,
       memory_that_is_ordered_leaves_whole_granules, nvlink_joins_what_has_it,
-      gpus_behind_one_switch_are_on_one_numa_node, what_cannot_be_is_refused_in_words,
-      instances_take_the_ids_and_places_that_the_driver_gives,
+      gpus_behind_one_switch_are_on_one_numa_node, uplinks_are_shared_as_asked,
+      what_cannot_be_is_refused_in_words, instances_take_the_ids_and_places_that_the_driver_gives,
       every_profile_fits_as_often_as_the_vendor_says, an_instance_goes_only_when_it_is_empty,
       a_driver_is_named_by_its_branch)

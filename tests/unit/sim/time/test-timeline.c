@@ -355,9 +355,50 @@ START_TEST(random_graphs_get_the_times_of_the_rule_as_written) {
 }
 END_TEST
 
+static struct timeline_item copy_of(enum timeline_engine engine, unsigned device, unsigned peer) {
+    static uint32_t stream;
+
+    return (struct timeline_item){ .engine = engine,
+                                   .device = device,
+                                   .peer = peer,
+                                   .stream = ++stream,
+                                   .sequence = 1,
+                                   .cost_known = true,
+                                   .cost_ns = 10 };
+}
+
+START_TEST(copies_over_pcie_share_lanes_and_uplinks) {
+    struct timeline_item item[] = {
+        copy_of(TIMELINE_UPLOAD, 0, 0),
+        copy_of(TIMELINE_UPLOAD, 1, 0),
+        copy_of(TIMELINE_DOWNLOAD, 0, 0),
+        copy_of(TIMELINE_PEER_PCIE, 2, 3),   /* below their switch */
+        copy_of(TIMELINE_PEER_PCIE, 2, 4),   /* by the same lanes */
+        copy_of(TIMELINE_PEER_PCIE, 5, 6),   /* down the uplink of the first two */
+        copy_of(TIMELINE_PEER_FABRIC, 7, 8), /* over all of its links … */
+        copy_of(TIMELINE_PEER_FABRIC, 7, 9),
+        copy_of(TIMELINE_PEER, 9, 8), /* … and over those of two alone */
+    };
+    const uint64_t ends[] = { 10, 20, 10, 10, 20, 30, 10, 20, 10 };
+    struct timeline timeline = { 0 };
+
+    item[0].uplink = item[1].uplink = item[2].uplink = 1;
+    item[5].uplink = 2;
+    item[5].peer_uplink = 1;
+    for (size_t i = 0; i < ELEMENTSOF(item); i++)
+        timeline_add(&timeline, &item[i], NULL, NULL, 0);
+    resolve_all(&timeline);
+    for (size_t i = 0; i < ELEMENTSOF(item); i++)
+        ck_assert_msg(item[i].end_ns == ends[i], "copy %zu ends at %u", i,
+                      (unsigned)item[i].end_ns);
+    timeline_done(&timeline);
+}
+END_TEST
+
 SUITE("timeline", a_stream_is_a_chain_with_launch_latency_between_its_links,
       contention_goes_by_stream_not_by_arrival,
       devices_and_the_directions_of_a_link_work_side_by_side,
+      copies_over_pcie_share_lanes_and_uplinks,
       the_host_clock_goes_on_by_waiting_and_by_its_own_work,
       higher_priority_goes_first_among_equals,
       work_that_shares_nothing_with_a_running_kernel_need_not_wait,
