@@ -8,9 +8,10 @@
  * --events is the planner's own budget and gives the same plan on every machine; --seconds is a
  * limit of time, on top of it.
  *
- * Two members are ours, for cases that sessions make (tests/support/libclient/place/plan_case.h):
- * "channel" of a link, a number that links which carry one transfer at a time share; and
- * "own_bytes" of a node, what its output takes where it was made, if not all of it.
+ * Three members are ours, for cases that sessions make (tests/support/libclient/place/plan_case.h):
+ * "channel" of a link, a number that links which carry one transfer at a time share; "media" of a
+ * link, a hexadecimal mask of what else it shares; and "own_bytes" of a node, what its output takes
+ * where it was made, if not all of it.
  */
 #include <errno.h>
 #include <json-c/json.h>
@@ -143,6 +144,7 @@ static void read_machine(struct task_graph *g, struct json_object *object) {
         if (!(at->bytes_per_usec > 0))
             die("a link has no bandwidth", NULL);
         at->channel = read_channel(g, find(link, "channel"));
+        at->media = strtoull(json_object_get_string(find(link, "media")) ?: "0", NULL, 16);
     }
 }
 

@@ -37,6 +37,7 @@ struct moment_state {
     double last_end;
     uint32_t last_task;
     uint64_t idle, offered; /* bit masks of devices: without a task; with ready tasks */
+    uint64_t media;         /* that carry something */
 };
 
 struct dispatch_snapshot {
@@ -243,6 +244,7 @@ static inline void end_transfer(struct dispatch *s, const struct dispatch_input 
     uint32_t u = use->task, to = use->to;
 
     use->task = TASK_GRAPH_NONE;
+    s->state->media &= ~task_graph_link(g, plan->device[u], to)->media;
     if (use->first != TASK_GRAPH_NONE)
         s->touched[(*n_touched)++] = channel;
     if (is_capped)
@@ -321,36 +323,65 @@ static inline bool start_tasks(struct dispatch *s, const struct dispatch_input *
     return true;
 }
 
+static inline void start_transfer(struct dispatch *s, const struct dispatch_input *plan,
+                                  uint32_t channel, bool is_recording, bool is_capped) {
+    const struct task_graph *g = s->graph;
+    struct channel_use *use = &s->uses[channel];
+    struct queued *q = &s->queue[use->first];
+    double end = s->state->now + task_graph_transfer(g, q->task, plan->device[q->task], q->to);
+
+    use->task = q->task;
+    use->to = q->to;
+    use->first = q->next;
+    if (q->next == TASK_GRAPH_NONE)
+        use->last = TASK_GRAPH_NONE;
+    else
+        s->queue[q->next].previous = TASK_GRAPH_NONE;
+    if (is_recording) {
+        s->record.transfers[s->state->n_log] =
+            (struct dispatch_transfer){ q->task, q->to, s->state->now, end, use->log };
+        use->log = s->state->n_log;
+    }
+    s->state->n_log++;
+    s->state->media |= task_graph_link(g, plan->device[q->task], q->to)->media;
+    if (is_capped)
+        hold(s, q->to, g->output_bytes[q->task]);
+    event_heap_put(&s->state->heap, end, g->n_devices + channel);
+}
+
+static inline bool is_before(const struct queued *a, const struct queued *b) {
+    if (a->since != b->since)
+        return a->since < b->since;
+    return a->task != b->task ? a->task < b->task : a->to < b->to;
+}
+
+/* Of the transfers whose channel and media are free, the one that was queued first; NONE. */
+static uint32_t next_channel(const struct dispatch *s, const struct dispatch_input *plan) {
+    const struct task_graph *g = s->graph;
+    uint32_t best = TASK_GRAPH_NONE;
+
+    for (uint32_t c = 0; c < g->n_channels; c++) {
+        const struct queued *q = &s->queue[s->uses[c].first];
+
+        if (s->uses[c].task != TASK_GRAPH_NONE || s->uses[c].first == TASK_GRAPH_NONE ||
+            task_graph_link(g, plan->device[q->task], q->to)->media & s->state->media)
+            continue;
+        if (best == TASK_GRAPH_NONE || is_before(q, &s->queue[s->uses[best].first]))
+            best = c;
+    }
+    return best;
+}
+
 static inline void start_transfers(struct dispatch *s, const struct dispatch_input *plan,
                                    uint32_t n_touched, bool is_recording, bool is_capped) {
-    const struct task_graph *g = s->graph;
-
-    for (uint32_t i = 0; i < n_touched; i++) {
-        struct channel_use *use = &s->uses[s->touched[i]];
-        struct queued *q;
-        double end;
-
-        if (use->task != TASK_GRAPH_NONE || use->first == TASK_GRAPH_NONE)
-            continue;
-        q = &s->queue[use->first];
-        use->task = q->task;
-        use->to = q->to;
-        use->first = q->next;
-        if (q->next == TASK_GRAPH_NONE)
-            use->last = TASK_GRAPH_NONE;
-        else
-            s->queue[q->next].previous = TASK_GRAPH_NONE;
-        end = s->state->now + task_graph_transfer(g, q->task, plan->device[q->task], q->to);
-        if (is_recording) {
-            s->record.transfers[s->state->n_log] =
-                (struct dispatch_transfer){ q->task, q->to, s->state->now, end, use->log };
-            use->log = s->state->n_log;
-        }
-        s->state->n_log++;
-        if (is_capped)
-            hold(s, q->to, g->output_bytes[q->task]);
-        event_heap_put(&s->state->heap, end, g->n_devices + s->touched[i]);
-    }
+    if (s->graph->has_media)
+        for (uint32_t c; (c = next_channel(s, plan)) != TASK_GRAPH_NONE;)
+            start_transfer(s, plan, c, is_recording, is_capped);
+    else
+        for (uint32_t i = 0; i < n_touched; i++)
+            if (s->uses[s->touched[i]].task == TASK_GRAPH_NONE &&
+                s->uses[s->touched[i]].first != TASK_GRAPH_NONE)
+                start_transfer(s, plan, s->touched[i], is_recording, is_capped);
 }
 
 static void snapshot_take(struct dispatch *s, struct dispatch_snapshot *snapshot) {

@@ -22,9 +22,14 @@ enum machine_format machine_format_of(enum dtype dtype) {
 void machine_connect(struct machine *machine, uint32_t from, uint32_t to, double latency_usec,
                      double bytes_per_usec, uint32_t channel) {
     machine->links[from * machine->n_devices + to] =
-        (struct task_link){ latency_usec, bytes_per_usec, channel };
+        (struct task_link){ latency_usec, bytes_per_usec, channel, 0 };
     if (channel >= machine->n_channels)
         machine->n_channels = channel + 1;
+}
+
+void machine_share(struct machine *machine, uint32_t from, uint32_t to, uint32_t medium) {
+    if (medium < TASK_GRAPH_MEDIA_MAX)
+        machine->links[from * machine->n_devices + to].media |= UINT64_C(1) << medium;
 }
 
 int machine_apply(const struct machine *machine, struct task_graph *graph) {

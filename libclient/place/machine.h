@@ -5,7 +5,8 @@
  * between them.
  *
  * Plain facts, filled in by the caller; pure. A link belongs to a channel, which carries one
- * transfer at a time: links that share a copy engine, a stream or an uplink share a channel.
+ * transfer at a time, in order: links that share a stream share a channel. What else links share,
+ * the lanes of a card or an uplink, are media, which carry one transfer at a time as well.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -40,6 +41,8 @@ enum machine_format machine_format_of(enum dtype dtype);
 
 void machine_connect(struct machine *machine, uint32_t from, uint32_t to, double latency_usec,
                      double bytes_per_usec, uint32_t channel);
+/* The link shares medium number `medium`; nothing if there are too many of them. */
+void machine_share(struct machine *machine, uint32_t from, uint32_t to, uint32_t medium);
 static inline const struct task_link *machine_link(const struct machine *machine, uint32_t from,
                                                    uint32_t to) {
     return &machine->links[from * machine->n_devices + to];

@@ -160,6 +160,9 @@ int task_graph_complete(struct task_graph *graph) {
         return r;
     for (uint32_t v = 0; v < graph->n_tasks; v++)
         most += graph->resident_bytes[v] + MAX(graph->output_bytes[v], graph->own_bytes[v]);
+    graph->has_media = false;
+    for (size_t i = 0; i < (size_t)graph->n_devices * graph->n_devices; i++)
+        graph->has_media |= graph->links[i].media != 0;
     graph->is_capped = false;
     for (uint32_t d = 0; d < graph->n_devices; d++)
         graph->is_capped |= graph->memory_bytes[d] < most;

@@ -18,6 +18,7 @@
 #include "libclient/place/order.h"
 
 #define TASK_GRAPH_DEVICES_MAX 64
+#define TASK_GRAPH_MEDIA_MAX   64
 #define TASK_GRAPH_NONE        UINT32_MAX
 #define TASK_GRAPH_USEC_MAX    1e12   /* all tasks and transfers, one after the other */
 #define TASK_GRAPH_BYTES_MAX   0x1p62 /* all that tasks make and keep */
@@ -27,6 +28,9 @@ struct task_link {
     double latency_usec;
     double bytes_per_usec; /* 0: there is no link */
     uint32_t channel;      /* carries one transfer at a time; links may share one */
+    /* Bit mask of what links of other channels share with this one, such as the lanes of a card or
+     * an uplink: a transfer waits until all of it is free. */
+    uint64_t media;
 };
 
 struct task_graph {
@@ -54,6 +58,7 @@ struct task_graph {
     uint64_t *allowed;          /* by unit: bit mask of devices */
     uint64_t *unit_resident;    /* by unit: bytes */
     bool is_capped;             /* some plan could exceed a device's memory */
+    bool has_media;             /* of some link */
 };
 
 /* Check the facts and derive the rest. -EINVAL: a cycle, or no device or too many. -ERANGE: times

@@ -25,6 +25,7 @@ struct timeline_run {
     uint32_t *first, *last, *carried; /* by channel: queue, and what is carried */
     struct event_heap heap;
     double now;
+    uint64_t media; /* that carry something */
 };
 
 static void timeline_done(struct timeline_run *t) {
@@ -104,10 +105,49 @@ static void end_transfer(struct timeline_run *t, uint32_t channel) {
     const struct transfer *transfer = &t->transfers[t->carried[channel]];
 
     t->carried[channel] = TASK_GRAPH_NONE;
+    t->media &= ~task_graph_link(g, t->plan->device[transfer->task], transfer->to)->media;
     for (uint32_t i = g->consumers.first[transfer->task];
          i < g->consumers.first[transfer->task + 1]; i++)
         if (t->plan->device[g->consumers.items[i]] == transfer->to)
             t->missing[g->consumers.items[i]]--;
+}
+
+static bool is_before(const struct transfer *a, const struct transfer *b) {
+    if (a->queued != b->queued)
+        return a->queued < b->queued;
+    return a->task != b->task ? a->task < b->task : a->to < b->to;
+}
+
+/* Of the transfers whose channel and media are free, the one that was queued first; NONE. */
+static uint32_t next_channel(const struct timeline_run *t) {
+    uint32_t best = TASK_GRAPH_NONE;
+
+    for (uint32_t c = 0; c < t->graph->n_channels; c++) {
+        const struct transfer *first = &t->transfers[t->first[c]];
+
+        if (t->carried[c] != TASK_GRAPH_NONE || t->first[c] == TASK_GRAPH_NONE ||
+            task_graph_link(t->graph, t->plan->device[first->task], first->to)->media & t->media)
+            continue;
+        if (!t->graph->has_media)
+            return c; /* no transfer keeps another from starting */
+        if (best == TASK_GRAPH_NONE || is_before(first, &t->transfers[t->first[best]]))
+            best = c;
+    }
+    return best;
+}
+
+static void start_transfer(struct timeline_run *t, uint32_t channel) {
+    struct transfer *transfer = &t->transfers[t->first[channel]];
+    uint32_t from = t->plan->device[transfer->task];
+
+    t->carried[channel] = t->first[channel];
+    t->first[channel] = transfer->next;
+    if (transfer->next == TASK_GRAPH_NONE)
+        t->last[channel] = TASK_GRAPH_NONE;
+    t->media |= task_graph_link(t->graph, from, transfer->to)->media;
+    transfer->start = t->now;
+    transfer->end = t->now + task_graph_transfer(t->graph, transfer->task, from, transfer->to);
+    event_heap_put(&t->heap, transfer->end, t->graph->n_devices + channel);
 }
 
 static int advance(struct timeline_run *t) {
@@ -137,20 +177,8 @@ static int advance(struct timeline_run *t) {
             event_heap_put(&t->heap, t->now + task_graph_cost(g, v, d), d);
         }
     } while (event_heap_is_due(&t->heap, t->now));
-    for (uint32_t c = 0; c < g->n_channels; c++)
-        if (t->carried[c] == TASK_GRAPH_NONE && t->first[c] != TASK_GRAPH_NONE) {
-            struct transfer *transfer = &t->transfers[t->first[c]];
-
-            t->carried[c] = t->first[c];
-            t->first[c] = transfer->next;
-            if (transfer->next == TASK_GRAPH_NONE)
-                t->last[c] = TASK_GRAPH_NONE;
-            transfer->start = t->now;
-            transfer->end =
-                t->now + task_graph_transfer(g, transfer->task, t->plan->device[transfer->task],
-                                             transfer->to);
-            event_heap_put(&t->heap, transfer->end, g->n_devices + c);
-        }
+    for (uint32_t c; (c = next_channel(t)) != TASK_GRAPH_NONE;)
+        start_transfer(t, c);
     return 0;
 }
 

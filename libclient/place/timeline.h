@@ -10,7 +10,9 @@
  *     is free, its predecessors have ended and its inputs are on its device.
  *   - An output is sent once to every other device that reads it, queued on the link's channel at
  *     the moment its task ends. A channel carries one transfer at a time, in the order of (queued
- *     time, task). A transfer takes latency + bytes ÷ bandwidth, also for 0 bytes.
+ *     time, task). A transfer takes latency + bytes ÷ bandwidth, also for 0 bytes. Where links
+ * share media, it waits until these are free; of those that could start, the one that was queued
+ *     first does.
  *   - At one moment: what ends now ends, idle devices start what they can, again while tasks
  *     without duration end; then idle channels start their first transfer.
  *   - Memory of a device: the residents of its tasks, always; an output from its task's start to

@@ -169,23 +169,71 @@ static void find_uplinks(const struct nvml *nvml, struct probed *gpus, uint32_t 
     }
 }
 
+static bool has_switch(const struct probed *gpu) {
+    for (size_t i = 0; i < gpu->n_links; i++)
+        if (gpu->links[i].end == NVML_END_SWITCH)
+            return true;
+    return false;
+}
+
+/* Whether copies between the two can go over PCIe without the host. */
+static bool reach_each_other(const struct gpu *from, const struct gpu *to) {
+    int value = 0;
+
+    if (cuda_device_get_p2p_attribute(from->cuda, NULL, &value,
+                                      CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED, from->device,
+                                      to->device) < 0 &&
+        cuda_device_can_access_peer(from->cuda, NULL, &value, from->device, to->device) < 0)
+        return false;
+    return value != 0;
+}
+
+/* Numbers of media: the lanes by which each GPU sends, both directions of each uplink, and the
+ * NVLinks by which a GPU sends if these lead to switches. Those by which it receives are no
+ * narrower than its stream for copies. */
+enum { SENT, UP, DOWN, FABRIC };
+
+static void share(struct machine *machine, uint32_t from, uint32_t to, uint32_t n, int what,
+                  uint32_t number) {
+    machine_share(machine, from, to, (uint32_t)what * n + number);
+}
+
+static void connect_peers(struct machine *machine, struct device *const *devices,
+                          const struct probed *gpus, uint32_t n, uint32_t i, uint32_t j) {
+    double there = nvlink_bytes(&gpus[i], devices[j + 1]->gpu);
+    double back = nvlink_bytes(&gpus[j], devices[i + 1]->gpu);
+    double pcie = MIN(gpus[i].pcie_bytes_per_usec, gpus[j].pcie_bytes_per_usec);
+
+    if (there > 0 && back > 0) {
+        machine_connect(machine, i + 1, j + 1, COPY_LATENCY_USEC, MIN(there, back), j);
+        if (has_switch(&gpus[i]))
+            share(machine, i + 1, j + 1, n, FABRIC, i);
+        return;
+    }
+    machine_connect(machine, i + 1, j + 1, COPY_LATENCY_USEC, pcie, j);
+    share(machine, i + 1, j + 1, n, SENT, i);
+    /* One switch passes them on, but for GPUs that cannot reach each other: those copies go up to
+     * the host's memory, and down again. */
+    if (gpus[i].uplink != gpus[j].uplink ||
+        !reach_each_other(devices[i + 1]->gpu, devices[j + 1]->gpu)) {
+        share(machine, i + 1, j + 1, n, UP, gpus[i].uplink);
+        share(machine, i + 1, j + 1, n, DOWN, gpus[j].uplink);
+    }
+}
+
 static void connect_gpus(struct machine *machine, struct device *const *devices,
                          const struct probed *gpus, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) {
         double host = gpus[i].pcie_bytes_per_usec * PAGEABLE_PART;
 
         machine_connect(machine, 0, i + 1, COPY_LATENCY_USEC, host, i);
-        machine_connect(machine, i + 1, 0, COPY_LATENCY_USEC, host, n + gpus[i].uplink);
-        for (uint32_t j = 0; j < n; j++) {
-            double there = i == j ? 0 : nvlink_bytes(&gpus[i], devices[j + 1]->gpu);
-            double back = i == j ? 0 : nvlink_bytes(&gpus[j], devices[i + 1]->gpu);
-            double rate = there > 0 && back > 0
-                              ? MIN(there, back)
-                              : MIN(gpus[i].pcie_bytes_per_usec, gpus[j].pcie_bytes_per_usec);
-
+        share(machine, 0, i + 1, n, DOWN, gpus[i].uplink);
+        machine_connect(machine, i + 1, 0, COPY_LATENCY_USEC, host, n + i);
+        share(machine, i + 1, 0, n, SENT, i);
+        share(machine, i + 1, 0, n, UP, gpus[i].uplink);
+        for (uint32_t j = 0; j < n; j++)
             if (i != j)
-                machine_connect(machine, i + 1, j + 1, COPY_LATENCY_USEC, rate, j);
-        }
+                connect_peers(machine, devices, gpus, n, i, j);
     }
 }
 

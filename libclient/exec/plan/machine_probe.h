@@ -6,7 +6,9 @@
  * say is assumed, modestly.
  *
  * Channels are those of the executor: each GPU has one stream for copies to it, from its peers and
- * from the host, and one for copies to the host, where GPUs behind one PCIe switch share a channel.
+ * from the host, and one for copies to the host. Links over PCIe share media: the lanes by which a
+ * GPU sends; and the uplink of a switch, which copies of the host pass, copies between GPUs behind
+ * different switches, and all copies between GPUs that cannot reach each other.
  */
 #include "libclient/place/machine.h"
 

@@ -37,9 +37,10 @@ static void write_machine(const struct task_graph *graph, FILE *to) {
             continue;
         fprintf(to,
                 "%s{\"from\":%" PRIu32 ",\"to\":%" PRIu32
-                ",\"latency_us\":%.17g,\"bytes_per_us\":%.17g,\"channel\":%" PRIu32 "}",
+                ",\"latency_us\":%.17g,\"bytes_per_us\":%.17g,\"channel\":%" PRIu32
+                ",\"media\":\"%" PRIx64 "\"}",
                 comma, i / graph->n_devices, i % graph->n_devices, link->latency_usec,
-                link->bytes_per_usec, link->channel);
+                link->bytes_per_usec, link->channel, link->media);
         comma = ",";
     }
     fprintf(to, "]");

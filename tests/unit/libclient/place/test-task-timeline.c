@@ -190,6 +190,10 @@ static void world_make(struct world *w, uint64_t *random, uint32_t most) {
 
     task_fixture_random(&w->graph, random, &shape);
     n = w->graph.n_tasks;
+    /* Half of the machines have links that share media. */
+    w->graph.has_media = task_fixture_below(random, 2) == 0;
+    for (uint32_t i = 0; w->graph.has_media && i < w->graph.n_devices * w->graph.n_devices; i++)
+        w->graph.links[i].media = task_fixture_below(random, 8);
     ck_assert_int_eq(assignment_init(&w->plan, &w->graph), 0);
     task_fixture_assign(&w->graph, random, &w->plan);
     w->input = (struct dispatch_input){
