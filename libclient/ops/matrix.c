@@ -89,12 +89,14 @@ static int gradient_of(struct graph_gradient *gradient, bool batch, bool turn_a,
     struct edge dc = gradient_dy(gradient), a = gradient_x(gradient, 0),
                 b = gradient_x(gradient, 1), da = GRAPH_NO_EDGE, db = GRAPH_NO_EDGE;
 
-    if (gradient->wanted[0])
-        da = turn_a ? product(&build, batch, b, dc, turn_b, true)
-                    : product(&build, batch, dc, b, false, !turn_b);
+    /* That of the second factor first, as it mostly is a weight: where ops run in the order of the
+     * graph, the sum of its gradient over replicas begins while that of the first is computed. */
     if (gradient->wanted[1])
         db = turn_b ? product(&build, batch, dc, a, true, turn_a)
                     : product(&build, batch, a, dc, !turn_a, false);
+    if (gradient->wanted[0])
+        da = turn_a ? product(&build, batch, b, dc, turn_b, true)
+                    : product(&build, batch, dc, b, false, !turn_b);
     gradient->inputs_grad[0] = batch ? gradient_unstretch(&build, da, a) : da;
     gradient->inputs_grad[1] = batch ? gradient_unstretch(&build, db, b) : db;
     return build.r;

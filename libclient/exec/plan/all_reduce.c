@@ -8,10 +8,11 @@
  * them. The tensors of a replica count as one row of elements, cut into chunks without regard to
  * where a tensor ends.
  *
- *     ring   GPU r sends a chunk to r + 1, which adds it to its own, n - 1 times: then each GPU has
- *            one chunk of the whole sum, and they go round once more. Every link carries
- *            2 (n - 1) / n of the bytes. Large rows go in two halves, so that one is copied while
- *            the other is added.
+ *     direct each GPU gets its chunk from all others, adds them up, and sends the sum to all. A GPU
+ *            sends and receives 2 (n - 1) / n of the bytes, as in a ring, but adds only once: a
+ *            kernel that has to wait for others, as those of the backward pass, holds the sum up
+ *            once and not n - 1 times. Large rows go in two parts, so that one is copied while the
+ *            other is added.
  *     tree   pairs of GPUs, pairs of pairs and so on add up everything, and send it back the same
  *            way: fewer steps, for few bytes.
  *
@@ -44,8 +45,8 @@
 enum { STEP_NSEC = 8000, LINK_BYTES = 25 };
 /* Additions: bytes of a chunk per nanosecond, and what a launch takes. */
 enum { ADD_BYTES = 50, ADD_NSEC = 3000 };
-/* Chunks of at least this size are worth going in two halves. */
-enum { HALVES_BYTES = 256 << 10 };
+/* Chunks of twice this size are worth going in two parts. */
+enum { PART_BYTES = 8 << 20, PARTS_MAX = 2 };
 
 /* The node while it is lowered. Counts and offsets are of elements. */
 struct reduce_row {
@@ -60,9 +61,9 @@ struct reduce_row {
     uint64_t *offsets; /* by tensor: where it begins in the row; n_tensors + 1 */
     uint32_t *held;    /* by replica and chunk: the item that changed it last; PROGRAM_NONE */
     uint32_t n_chunks, n_parts;
-    /* By replica and part of the row: the value that receives chunks, and the item that has added
-     * the last one; PROGRAM_NONE. */
-    uint32_t *inbox, *inbox_read;
+    /* What the replica at hand has received: values, and the items that wrote them. */
+    uint32_t *inbox, *inbox_items;
+    uint32_t n_inbox;
     uint32_t channel; /* device/gpu.h */
     const struct kernel *add;
 };
@@ -73,6 +74,10 @@ static const struct kernel begins = { .op = "AllReduce",
 static const struct kernel steps = { .op = "AllReduce", .device = KERNEL_GPU };
 
 /* ---- Items ----------------------------------------------------------------------------------- */
+
+static uint32_t levels_of(uint32_t n) {
+    return 32 - (uint32_t)__builtin_clz(n - 1);
+}
 
 static uint32_t *nones(uint32_t n) {
     uint32_t *array = malloc(n * sizeof(*array));
@@ -238,16 +243,16 @@ static void list_tensors(const struct reduce_row *row, uint32_t replica,
     memcpy(ret, &row->values[replica * row->n_tensors + first], n * sizeof(*ret));
 }
 
-/* The replica's memory for chunks to add, which the newest item is the first to write. */
-static int inbox_new(struct reduce_row *row, uint32_t replica, uint32_t item, uint32_t *ret) {
-    const uint64_t n = row->offsets[row->n_tensors] / row->n_chunks + 1;
+/* The replica's memory for a chunk that it is to add, which the newest item writes. */
+static int inbox_new(struct reduce_row *row, uint32_t replica, const struct reduce_chunk *chunk,
+                     uint32_t item, uint32_t *ret) {
     struct program_value value = {
         .where = VALUE_SLAB,
         .dtype = row->dtype,
         .space = row->spaces[replica],
         .index = PROGRAM_NONE,
         .producer = item,
-        .bytes = bytes_of(row, n),
+        .bytes = bytes_of(row, chunk->end - chunk->begin),
         .is_apart = true,
         .node = row->node,
     };
@@ -255,12 +260,10 @@ static int inbox_new(struct reduce_row *row, uint32_t replica, uint32_t item, ui
     return compile_value(row->compile, &value, ret);
 }
 
-/* Copy a chunk to another replica: over its own, or (`inbox` not NULL) to memory beside it, once
- * `free` has read what was there. */
+/* Copy a chunk to another replica: over its own, or to memory beside it, to be added. */
 static int copy_chunk(struct reduce_row *row, uint32_t from, uint32_t to,
-                      const struct reduce_chunk *chunk, uint32_t *inbox, uint32_t free) {
+                      const struct reduce_chunk *chunk, bool is_added) {
     const uint32_t n = n_tensors_of(row, chunk);
-    const bool is_first = inbox && *inbox == PROGRAM_NONE;
     cleanup(freep) uint32_t *args = malloc((2 * (size_t)n + 1) * sizeof(*args));
     struct reduce_transfer *state = NULL;
     uint32_t item;
@@ -268,13 +271,13 @@ static int copy_chunk(struct reduce_row *row, uint32_t from, uint32_t to,
 
     if (r < 0)
         return r;
-    state->n_inputs = is_first ? n : inbox ? n + 1 : 2 * n;
+    state->n_inputs = is_added ? n : 2 * n;
     state->n_segments = n;
     for (uint32_t s = 0; s < n; s++) {
         state->segments[s] = segment_of(row, chunk, s);
         state->segments[s].from = s;
-        state->segments[s].to = inbox ? n : n + s;
-        if (!inbox)
+        state->segments[s].to = is_added ? n : n + s;
+        if (!is_added)
             state->segments[s].to_offset = state->segments[s].from_offset;
     }
     r = step_new(row, to, &steps, reduce_transfer_copy, GPU_PEER + row->channel, state, &item);
@@ -283,19 +286,18 @@ static int copy_chunk(struct reduce_row *row, uint32_t from, uint32_t to,
     row->compile->program->items[item].cost =
         STEP_NSEC + bytes_of(row, chunk->end - chunk->begin) / LINK_BYTES;
     list_tensors(row, from, chunk, args);
-    if (is_first)
-        r = inbox_new(row, to, item, inbox);
-    if (inbox)
-        args[n] = *inbox;
+    if (is_added)
+        r = inbox_new(row, to, chunk, item, &args[n]);
     else
         list_tensors(row, to, chunk, args + n);
     if (r == 0)
-        r = compile_args(row->compile, args, state->n_inputs, is_first ? 1 : 0);
+        r = compile_args(row->compile, args, state->n_inputs, is_added ? 1 : 0);
     if (r == 0)
         r = after_chunk(row, from, chunk, item);
-    if (r == 0)
-        r = compile_edge(row->compile, free, item);
-    if (r == 0 && !inbox) {
+    if (is_added) {
+        row->inbox[row->n_inbox] = args[n];
+        row->inbox_items[row->n_inbox++] = item;
+    } else if (r == 0) {
         r = after_chunk(row, to, chunk, item);
         row->held[to * row->n_chunks + chunk->number] = item;
     }
@@ -305,36 +307,41 @@ static int copy_chunk(struct reduce_row *row, uint32_t from, uint32_t to,
 static int addition_of(struct reduce_row *row, uint32_t replica, struct reduce_segment *segment) {
     const int64_t n = (int64_t)(segment->bytes / dtype_bytes(row->dtype));
     const struct kernel_value number = { .dtype = row->dtype, .shape = { 1, { n } } };
-    const struct kernel_value inputs[2] = { number, number };
+    cleanup(freep) struct kernel_value *inputs = calloc(row->n_inbox + 1, sizeof(*inputs));
     struct kernel_plan plan = {
         .node = row->node,
         .kernel = row->add,
         .inputs = inputs,
         .outputs = &number,
-        .n_inputs = 2,
+        .n_inputs = row->n_inbox + 1,
         .n_outputs = 1,
         .gpu = gpu_of(row, replica),
     };
-    int r = row->add->prepare(&plan, row->err);
+    int r;
 
+    if (!inputs)
+        return -ENOMEM;
+    for (uint32_t i = 0; i <= row->n_inbox; i++)
+        inputs[i] = number;
+    r = row->add->prepare(&plan, row->err);
     segment->add = plan.run;
     segment->add_state = plan.state;
     segment->add_state_free = plan.state_free;
     return r;
 }
 
-/* Add what was received to the replica's own chunk. */
-static int add_chunk(struct reduce_row *row, uint32_t replica, const struct reduce_chunk *chunk,
-                     uint32_t inbox, uint32_t *ret_item) {
-    const uint32_t n = n_tensors_of(row, chunk);
-    cleanup(freep) uint32_t *args = malloc((n + 1) * sizeof(*args));
+/* Add all that was received to the replica's own chunk. */
+static int add_chunk(struct reduce_row *row, uint32_t replica, const struct reduce_chunk *chunk) {
+    const uint32_t n = n_tensors_of(row, chunk), n_inbox = row->n_inbox;
+    cleanup(freep) uint32_t *args = malloc((n + n_inbox) * sizeof(*args));
     struct reduce_transfer *state = NULL;
     uint32_t item;
     int r = args ? transfer_new(&state, row, replica, replica, n) : -ENOMEM;
 
     if (r < 0)
         return r;
-    state->n_inputs = n + 1;
+    state->n_inputs = n + n_inbox;
+    state->n_addends = n_inbox;
     state->n_segments = n;
     for (uint32_t s = 0; r == 0 && s < n; s++) {
         struct reduce_segment own = segment_of(row, chunk, s);
@@ -342,7 +349,7 @@ static int add_chunk(struct reduce_row *row, uint32_t replica, const struct redu
         state->segments[s] = own;
         state->segments[s].from_offset = own.to_offset;
         state->segments[s].to_offset = own.from_offset;
-        state->segments[s].to = s + 1;
+        state->segments[s].to = n_inbox + s;
         r = addition_of(row, replica, &state->segments[s]);
     }
     if (r < 0) {
@@ -354,33 +361,20 @@ static int add_chunk(struct reduce_row *row, uint32_t replica, const struct redu
     if (r < 0)
         return r;
     row->compile->program->items[item].cost =
-        ADD_NSEC + bytes_of(row, chunk->end - chunk->begin) / ADD_BYTES;
-    args[0] = inbox;
-    list_tensors(row, replica, chunk, args + 1);
-    r = compile_args(row->compile, args, n + 1, 0);
-    if (r == 0)
-        r = compile_edge(row->compile, *last_on(row, replica, CHANNEL_COPIES), item);
+        ADD_NSEC + n_inbox * bytes_of(row, chunk->end - chunk->begin) / ADD_BYTES;
+    memcpy(args, row->inbox, n_inbox * sizeof(*args));
+    list_tensors(row, replica, chunk, args + n_inbox);
+    r = compile_args(row->compile, args, n + n_inbox, 0);
+    for (uint32_t i = 0; r == 0 && i < n_inbox; i++)
+        r = compile_edge(row->compile, row->inbox_items[i], item);
     if (r == 0)
         r = after_chunk(row, replica, chunk, item);
-    row->held[replica * row->n_chunks + chunk->number] = *ret_item = item;
+    row->held[replica * row->n_chunks + chunk->number] = item;
+    row->n_inbox = 0;
     return r < 0 ? r : behind(row, last_on(row, replica, CHANNEL_ADDITIONS), item);
 }
 
-/* One chunk from a replica to another, which adds it or takes it for its own. */
-static int pass(struct reduce_row *row, uint32_t from, uint32_t to,
-                const struct reduce_chunk *chunk, bool is_added) {
-    const uint32_t i = to * row->n_parts + chunk->number * row->n_parts / row->n_chunks;
-    int r;
-
-    if (chunk->begin == chunk->end)
-        return 0;
-    if (!is_added)
-        return copy_chunk(row, from, to, chunk, NULL, PROGRAM_NONE);
-    r = copy_chunk(row, from, to, chunk, &row->inbox[i], row->inbox_read[i]);
-    return r < 0 ? r : add_chunk(row, to, chunk, row->inbox[i], &row->inbox_read[i]);
-}
-
-/* ---- Ring and tree --------------------------------------------------------------------------- */
+/* ---- Direct and tree ------------------------------------------------------------------------- */
 
 static struct reduce_chunk chunk_of(const struct reduce_row *row, uint32_t number) {
     const uint64_t n = row->offsets[row->n_tensors], whole = n / row->n_chunks,
@@ -390,22 +384,42 @@ static struct reduce_chunk chunk_of(const struct reduce_row *row, uint32_t numbe
                                   (number + 1) * whole + (number + 1) * rest / row->n_chunks };
 }
 
-static int ring(struct reduce_row *row) {
+/* The replica's chunk of a part, from all others: at each moment every GPU sends to another one. */
+static int gather_chunk(struct reduce_row *row, uint32_t part, uint32_t to) {
     const uint32_t n = row->n_replicas;
+    const struct reduce_chunk chunk = chunk_of(row, part * n + to);
+    int r = compile_check(row->compile);
+
+    if (chunk.begin == chunk.end)
+        return r;
+    for (uint32_t k = 1; r == 0 && k < n; k++)
+        r = copy_chunk(row, (to + k) % n, to, &chunk, true);
+    return r < 0 ? r : add_chunk(row, to, &chunk);
+}
+
+static int spread_chunks(struct reduce_row *row, uint32_t part, uint32_t to) {
+    const uint32_t n = row->n_replicas;
+    int r = compile_check(row->compile);
+
+    for (uint32_t k = 1; r == 0 && k < n; k++) {
+        const uint32_t from = (to + k) % n;
+        const struct reduce_chunk chunk = chunk_of(row, part * n + from);
+
+        if (chunk.begin < chunk.end)
+            r = copy_chunk(row, from, to, &chunk, false);
+    }
+    return r;
+}
+
+static int direct(struct reduce_row *row) {
     int r = 0;
 
-    for (uint32_t step = 0; step < 2 * (n - 1); step++)
-        for (uint32_t part = 0; part < row->n_parts; part++)
-            for (uint32_t from = 0; r == 0 && from < n; from++) {
-                const bool is_added = step < n - 1;
-                /* When all is added, replica r has the sum of chunk r + 1. */
-                const uint32_t own = is_added ? from + n - step : from + 1 + n - (step - (n - 1));
-                const struct reduce_chunk chunk = chunk_of(row, part * n + own % n);
-
-                r = compile_check(row->compile);
-                if (r == 0)
-                    r = pass(row, from, (from + 1) % n, &chunk, is_added);
-            }
+    for (uint32_t part = 0; part < row->n_parts; part++)
+        for (uint32_t to = 0; r == 0 && to < row->n_replicas; to++)
+            r = gather_chunk(row, part, to);
+    for (uint32_t part = 0; part < row->n_parts; part++)
+        for (uint32_t to = 0; r == 0 && to < row->n_replicas; to++)
+            r = spread_chunks(row, part, to);
     return r;
 }
 
@@ -415,11 +429,14 @@ static int tree(struct reduce_row *row) {
     int r = 0;
 
     for (; width < row->n_replicas; width *= 2)
-        for (uint32_t to = 0; r == 0 && to + width < row->n_replicas; to += 2 * width)
-            r = pass(row, to + width, to, &all, true);
+        for (uint32_t to = 0; r == 0 && to + width < row->n_replicas; to += 2 * width) {
+            r = copy_chunk(row, to + width, to, &all, true);
+            if (r == 0)
+                r = add_chunk(row, to, &all);
+        }
     while ((width /= 2) > 0)
         for (uint32_t from = 0; r == 0 && from + width < row->n_replicas; from += 2 * width)
-            r = pass(row, from, from + width, &all, false);
+            r = copy_chunk(row, from, from + width, &all, false);
     return r;
 }
 
@@ -452,13 +469,21 @@ static int all_at_once(struct reduce_row *row, struct collective *collective) {
 }
 
 /* How many chunks: 1 for the tree, or one or two for each replica. */
-static uint32_t choose(const struct reduce_row *row) {
-    const uint64_t bytes = bytes_of(row, row->offsets[row->n_tensors]), n = row->n_replicas;
-    const uint64_t n_levels = 32 - (uint64_t)__builtin_clz((uint32_t)n - 1);
-    const uint64_t ring_nsec = 2 * (n - 1) * (STEP_NSEC + bytes / n / LINK_BYTES);
-    const uint64_t tree_nsec = 2 * n_levels * (STEP_NSEC + bytes / LINK_BYTES);
+static uint32_t choose(uint64_t bytes, uint64_t n) {
+    const uint64_t direct_nsec = 2 * (n - 1) * (STEP_NSEC + bytes / n / LINK_BYTES);
+    const uint64_t tree_nsec = 2 * levels_of((uint32_t)n) * (STEP_NSEC + bytes / LINK_BYTES);
 
-    return tree_nsec < ring_nsec ? 1 : (uint32_t)(bytes / n >= 2 * HALVES_BYTES ? 2 * n : n);
+    if (tree_nsec < direct_nsec || bytes == 0)
+        return 1;
+    return (uint32_t)(bytes / n >= PARTS_MAX * PART_BYTES ? PARTS_MAX * n : n);
+}
+
+uint32_t compile_all_reduce_steps(uint64_t bytes, uint32_t n_replicas) {
+    const uint32_t n_chunks = choose(bytes, n_replicas);
+
+    if (n_chunks == 1)
+        return 2 * levels_of(n_replicas);
+    return 2 * (n_replicas - 1) * (n_chunks / n_replicas);
 }
 
 /* After all that was done for a replica, its outputs are there. */
@@ -488,17 +513,19 @@ static int between_gpus(struct reduce_row *row, uint32_t local, struct port *por
     uint32_t end;
     int r = 0;
 
-    row->n_chunks = choose(row);
+    row->n_chunks = choose(bytes_of(row, row->offsets[row->n_tensors]), row->n_replicas);
     row->n_parts = MAX(1u, row->n_chunks / row->n_replicas);
     row->held = nones(row->n_replicas * row->n_chunks);
-    row->inbox = nones(row->n_replicas * row->n_parts);
-    row->inbox_read = nones(row->n_replicas * row->n_parts);
-    if (!row->held || !row->inbox || !row->inbox_read)
+    row->inbox = nones(row->n_replicas);
+    row->inbox_items = nones(row->n_replicas);
+    if (!row->held || !row->inbox || !row->inbox_items)
         r = -ENOMEM;
     for (uint32_t i = 0; r == 0 && i < row->node->n_inputs; i++)
         r = begin_tensor(row, i / row->n_tensors, i % row->n_tensors);
     if (r == 0)
-        r = collective ? all_at_once(row, collective) : row->n_chunks == 1 ? tree(row) : ring(row);
+        r = collective           ? all_at_once(row, collective)
+            : row->n_chunks == 1 ? tree(row)
+                                 : direct(row);
     collective_put(collective);
     if (r == 0)
         r = compile_item(row->compile, ITEM_NOTHING, row->node,
@@ -615,7 +642,7 @@ static void row_done(struct reduce_row *row) {
     free(row->offsets);
     free(row->held);
     free(row->inbox);
-    free(row->inbox_read);
+    free(row->inbox_items);
 }
 
 static int row_init(struct reduce_row *row) {

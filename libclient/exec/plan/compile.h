@@ -111,6 +111,8 @@ int compile_read(struct compile *compile, struct port *port, const struct node *
 /* all_reduce.c: the items of a sum over replicas. */
 int compile_all_reduce(struct compile *compile, uint32_t local, const struct node *node,
                        struct port *ports, struct allot_error *err);
+/* How many copies one GPU sends for such a sum, one after the other. */
+uint32_t compile_all_reduce_steps(uint64_t bytes, uint32_t n_replicas);
 /* fetch.c: what leaves the program. */
 int compile_fetches(struct compile *compile, struct allot_error *err);
 /* Items that read each value, in order. */

@@ -92,6 +92,24 @@ static bool is_last_user(const struct layout *layout, uint32_t value, uint32_t i
     return (users->last == item ? users->other_over : users->over) <= item;
 }
 
+/* The host would wait for a copy to a GPU before it writes the next value to the same bytes, and
+ * queue nothing meanwhile. So what is small has bytes of its own, and so have the parts of a batch,
+ * which are as large as the batch together. */
+enum { SMALL_BYTES = 4096 };
+
+static bool is_for_gpus(const struct compile *compile, uint32_t value) {
+    const struct program *program = compile->program;
+    const struct program_value *v = &program->values[value];
+
+    if (v->space != 0 || !program->has_gpu || !v->node ||
+        (v->bytes > SMALL_BYTES && strcmp(v->node->op->name, "Shard") != 0))
+        return false;
+    for (uint32_t u = compile->first_use[value]; u < compile->first_use[value + 1]; u++)
+        if (program->items[compile->uses[u]].kind == ITEM_COPY)
+            return true;
+    return false;
+}
+
 static void storage_add(struct layout *layout, uint32_t storage, uint32_t value) {
     const struct compile *compile = layout->compile;
     struct storage *s = &layout->storages[storage];
@@ -103,7 +121,7 @@ static void storage_add(struct layout *layout, uint32_t storage, uint32_t value)
     s->end = MAX(s->end, over[compile->program->values[value].producer]);
     for (uint32_t u = compile->first_use[value]; u < compile->first_use[value + 1]; u++)
         s->end = MAX(s->end, over[compile->uses[u]]);
-    if (compile->program->values[value].is_apart) {
+    if (compile->program->values[value].is_apart || is_for_gpus(compile, value)) {
         s->start = 0;
         s->end = compile->program->n_items;
     }

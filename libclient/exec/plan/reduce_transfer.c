@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "libclient/exec/plan/reduce_transfer.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -34,21 +35,25 @@ int reduce_transfer_copy(const struct kernel_run *run) {
 int reduce_transfer_add(const struct kernel_run *run) {
     const struct reduce_transfer *transfer = run->state;
     struct kernel_step step = *run->step;
-    int r = 0;
+    void **inputs = malloc((transfer->n_addends + 1) * sizeof(void *));
+    int r = inputs ? 0 : kernel_fail(-ENOMEM, "no host memory to add up replicas");
 
     step.stream = transfer->to->streams[GPU_COLLECTIVE + transfer->channel];
     for (uint32_t i = 0; r == 0 && i < transfer->n_segments; i++) {
         const struct reduce_segment *s = &transfer->segments[i];
         void *own = argument(run, transfer, s->to) + s->to_offset;
-        void *inputs[] = { own, argument(run, transfer, s->from) + s->from_offset };
         struct kernel_run addition = { .state = s->add_state,
                                        .inputs = inputs,
                                        .outputs = &own,
                                        .pool = run->pool,
                                        .step = &step };
 
+        inputs[0] = own;
+        for (uint32_t k = 0; k < transfer->n_addends; k++)
+            inputs[k + 1] = argument(run, transfer, k) + s->from_offset;
         r = s->add(&addition);
     }
+    free(inputs);
     return r;
 }
 

@@ -24,6 +24,7 @@ struct reduce_transfer {
     struct gpu *from, *to;
     uint32_t channel; /* of the two */
     uint32_t n_inputs, n_segments;
+    uint32_t n_addends; /* of an addition: the first inputs, all at `from_offset` */
     struct reduce_segment segments[];
 };
 
