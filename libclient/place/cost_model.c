@@ -11,5 +11,5 @@ double cost_model_usec(const struct machine_device *device, const struct cost_wo
     usec = work->products / device->product_per_usec[work->format];
     usec = fmax(usec, work->ops / device->op_per_usec);
     usec = fmax(usec, work->bytes / device->bytes_per_usec);
-    return usec + device->launch_usec;
+    return usec + (1 + work->launches) * device->launch_usec;
 }

@@ -11,6 +11,7 @@ struct cost_work {
     double products; /* multiply-adds of matrix products */
     double ops;      /* operations on single elements */
     double bytes;    /* read and written */
+    double launches; /* besides the first */
     enum machine_format format;
     bool is_nothing; /* it only names or orders what others compute */
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "libclient/exec/plan/op_work.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -21,6 +22,7 @@ static const struct {
     { "Exp", 40 },
     { "Log", 40 },
     { "Softmax", 80 },
+    { "Concat", 119 },
     { "Pow", 120 },
     { "Sin", 80 },
     { "Cos", 80 },
@@ -73,6 +75,14 @@ struct cost_work op_work_of(const struct compile *compile, uint32_t local) {
     if (is_op(node, "MatMul") || is_op(node, "BatchMatMul")) {
         work.products = elements(&outputs[0]) * inner(compile, node);
         work.ops = 0;
+    }
+    /* A matrix after the other. */
+    if (is_op(node, "BatchMatMul")) {
+        const struct shape *out = &outputs[0].shape;
+        double one =
+            out->rank < 2 ? 1 : (double)(out->dims[out->rank - 1] * out->dims[out->rank - 2]);
+
+        work.launches = one > 0 ? fmax(elements(&outputs[0]) / one - 1, 0) : 0;
     }
     for (size_t i = 0; i < ELEMENTSOF(heavy); i++)
         if (is_op(node, heavy[i].op))

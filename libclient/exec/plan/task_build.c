@@ -37,6 +37,7 @@ struct building {
     struct edge_list inputs, before;
     struct last_use *lasts;   /* by local, of a variable */
     bool *is_charged;         /* by local, of a constant: its bytes are some task's */
+    uint32_t *first_sum;      /* by local, of a sum between GPUs: its first task; TASK_GRAPH_NONE */
     uint32_t *first_consumer; /* of the inputs, once those of earlier nodes are known */
 };
 
@@ -132,6 +133,72 @@ static bool joins_input(const struct building *b, const struct node *node) {
            b->choices[node->id].group == node->id && *node->device == '\0' && node->n_colocate == 0;
 }
 
+/*
+ * A sum over replicas that GPUs make among themselves (exec/plan/all_reduce.c) is two tasks on each
+ * of them. Between its two tasks and those of the next GPU, a ring of them sends as many bytes as
+ * the steps of the sum do: the first sends the replica's numbers, the second what is left. What a
+ * step takes besides its bytes counts as bytes, too.
+ */
+static uint32_t n_replicas_of(const struct node *node) {
+    return is_op(node, "AllReduce") ? (uint32_t)node_int(node, "replicas") : 0;
+}
+
+static uint32_t n_sum_tasks(const struct node *node) {
+    return 2 * n_replicas_of(node);
+}
+
+/* The devices that the replica's first input may be made on. */
+static const struct placer_choice *replica_choice(const struct building *b, const struct node *node,
+                                                  uint32_t replica) {
+    return &b->choices[node->inputs[replica * (node->n_inputs / n_replicas_of(node))].node];
+}
+
+/* Whether the replicas are on one GPU each, and on no other. */
+static bool is_between_gpus(const struct building *b, const struct node *node) {
+    uint64_t seen = UINT64_C(1) << HOST;
+
+    for (uint32_t i = 0; i < n_replicas_of(node); i++) {
+        uint64_t devices = replica_choice(b, node, i)->devices;
+
+        if (__builtin_popcountll(devices) != 1 || seen & devices)
+            return false;
+        seen |= devices;
+    }
+    return n_replicas_of(node) > 1;
+}
+
+static void make_sum(struct building *b, uint32_t local) {
+    const struct compile *compile = b->compile;
+    const struct node *node = node_at(b, local);
+    const struct port *ports = &compile->ports[compile->first_port[local]];
+    struct task_graph *g = &b->build->graph;
+    uint32_t n = n_replicas_of(node), first = g->n_tasks;
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < node->n_inputs / n; i++)
+        bytes += port_bytes(&ports[i]);
+    for (uint32_t i = 0; i < 2 * n; i++) {
+        const struct placer_choice *choice = replica_choice(b, node, i % n);
+        uint32_t here = (uint32_t)__builtin_ctzll(choice->devices);
+        uint32_t next = (uint32_t)__builtin_ctzll(replica_choice(b, node, (i + 1) % n)->devices);
+        const struct task_link *link = machine_link(b->machine, here, next);
+        uint32_t n_steps = compile_all_reduce_steps(bytes, n);
+        struct cost_work work = { .format = MACHINE_F32,
+                                  .bytes = 3.0 * (double)bytes * (n - 1) / n };
+        uint32_t t = task_new(b, node->id, choice->group, choice->devices, i < n ? &work : NULL);
+
+        g->output_bytes[t] = bytes;
+        if (i < n)
+            g->output_bytes[t] =
+                bytes / n * (n - 2) + (uint64_t)((n_steps - MIN(n_steps, 2u)) * link->latency_usec *
+                                                 link->bytes_per_usec);
+        else
+            g->own_bytes[t] = bytes;
+    }
+    b->first_sum[local] = first;
+    b->build->task[local] = first + n;
+}
+
 static void make_task(struct building *b, uint32_t local) {
     const struct compile *compile = b->compile;
     const struct node *node = node_at(b, local);
@@ -155,6 +222,10 @@ static void make_task(struct building *b, uint32_t local) {
         return;
     if (is_alias(node) && joins_input(b, node)) {
         b->build->task[local] = b->build->task[compile->local[node->inputs[0].node]];
+        return;
+    }
+    if (is_between_gpus(b, node)) {
+        make_sum(b, local);
         return;
     }
     work = op_work_of(compile, local);
@@ -220,6 +291,17 @@ static void use_constant(struct building *b, uint32_t local, uint32_t task) {
         port_bytes(&b->compile->ports[b->compile->first_port[local]]);
 }
 
+/* The task that makes this output; TASK_GRAPH_NONE. */
+static uint32_t task_of(const struct building *b, struct edge edge) {
+    uint32_t local = b->compile->local[edge.node];
+    const struct node *node = node_at(b, local);
+
+    if (b->first_sum[local] == TASK_GRAPH_NONE)
+        return b->build->task[local];
+    return b->first_sum[local] + n_replicas_of(node) +
+           edge.output / (node->n_inputs / n_replicas_of(node));
+}
+
 static int connect_input(struct building *b, const struct node *node, uint32_t i, uint32_t task) {
     const struct compile *compile = b->compile;
     struct edge edge = node->inputs[i];
@@ -236,7 +318,33 @@ static int connect_input(struct building *b, const struct node *node, uint32_t i
             use_constant(b, from, task);
         return 0;
     }
-    return edge_add(&b->inputs, b->build->task[from], task);
+    return edge_add(&b->inputs, task_of(b, edge), task);
+}
+
+/* Each replica's own numbers and those of the one before it come first; then what both have. No
+ * sum begins before all replicas have theirs. */
+static int connect_sum(struct building *b, const struct node *node, uint32_t first) {
+    uint32_t n = n_replicas_of(node), n_tensors = node->n_inputs / n;
+    int r = 0;
+
+    for (uint32_t i = 0; r == 0 && i < n; i++) {
+        uint32_t before = (i + n - 1) % n;
+
+        for (uint32_t k = 0; r == 0 && k < node->n_inputs; k++) {
+            uint32_t from = task_of(b, node->inputs[k]), whose = k / n_tensors;
+
+            r = edge_add(whose == i || whose == before ? &b->inputs : &b->before, from, first + i);
+        }
+        for (uint32_t k = 0; r == 0 && k < node->n_controls; k++)
+            if (b->compile->local[node->controls[k]] != PROGRAM_NONE)
+                r = edge_add(&b->before, b->build->task[b->compile->local[node->controls[k]]],
+                             first + i);
+        if (r == 0)
+            r = edge_add(&b->inputs, first + i, first + n + i);
+        if (r == 0)
+            r = edge_add(&b->inputs, first + before, first + n + i);
+    }
+    return r;
 }
 
 static int connect_node(struct building *b, uint32_t local) {
@@ -248,6 +356,8 @@ static int connect_node(struct building *b, uint32_t local) {
     if (task == TASK_GRAPH_NONE || b->build->node[task] != node->id || !compile->is_needed[local])
         return 0;
     b->first_consumer[task] = b->inputs.n;
+    if (b->first_sum[local] != TASK_GRAPH_NONE)
+        return connect_sum(b, node, b->first_sum[local]);
     for (uint32_t i = 0; r == 0 && i < node->n_inputs; i++)
         r = connect_input(b, node, i, task);
     for (uint32_t i = 0; r == 0 && i < node->n_controls; i++) {
@@ -265,7 +375,7 @@ static int make_fetches(struct building *b) {
 
     for (uint32_t i = 0; r == 0 && i < request->n_fetches; i++) {
         struct edge edge = request->fetches[i];
-        uint32_t from = b->build->task[b->compile->local[edge.node]], t;
+        uint32_t from = task_of(b, edge), t;
 
         if (from == TASK_GRAPH_NONE || is_variable(b, edge))
             continue;
@@ -313,6 +423,8 @@ static int make_room(struct building *b) {
     struct task_graph *g = &build->graph;
     size_t n = (size_t)b->compile->n_nodes + b->compile->request->n_fetches + 1;
 
+    for (uint32_t i = 0; i < b->compile->n_nodes; i++)
+        n += n_sum_tasks(node_at(b, i));
     build->task = malloc(n * sizeof(*build->task));
     build->node = calloc(n, sizeof(*build->node));
     build->is_fetch = calloc(n, sizeof(*build->is_fetch));
@@ -325,13 +437,14 @@ static int make_room(struct building *b) {
     g->pin = calloc(n, sizeof(*g->pin));
     b->lasts = calloc(n, sizeof(*b->lasts));
     b->is_charged = calloc(n, sizeof(*b->is_charged));
+    b->first_sum = malloc(n * sizeof(*b->first_sum));
     b->first_consumer = calloc(n, sizeof(*b->first_consumer));
     if (!build->task || !build->node || !build->is_fetch || !build->sources || !g->cost_usec ||
         !g->output_bytes || !g->own_bytes || !g->resident_bytes || !g->group || !g->pin ||
-        !b->lasts || !b->is_charged || !b->first_consumer)
+        !b->lasts || !b->is_charged || !b->first_sum || !b->first_consumer)
         return -ENOMEM;
     for (uint32_t i = 0; i < b->compile->n_nodes; i++) {
-        build->task[i] = TASK_GRAPH_NONE;
+        build->task[i] = b->first_sum[i] = TASK_GRAPH_NONE;
         b->lasts[i].write = TASK_GRAPH_NONE;
     }
     return 0;
@@ -342,6 +455,7 @@ static void building_done(struct building *b) {
         free(b->lasts[i].reads);
     free(b->lasts);
     free(b->is_charged);
+    free(b->first_sum);
     free(b->first_consumer);
     free(b->inputs.edges);
     free(b->before.edges);
