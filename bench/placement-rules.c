@@ -1,155 +1,102 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Placement: modelled steps by the dynamic placer on the simulated box that GPUSIM_BOX names,
- * against what people do by hand. Times are modelled, not measured on GPUs.
+ * against what people do by hand (bench/placement-compare.h). Times are modelled, not measured on
+ * GPUs. A rule that does not fit into memory shows as "memory".
  *
- *     one GPU         everything on /gpu:0
- *     simple          the simple placer without any hint
- *     round robin     each op on the next GPU
- *     by layer        as many layers in a row on each GPU
- *     by branch       a branch on each GPU
- *     weights on CPU  variables on /cpu:0, the rest on /gpu:0
+ *     placement-rules [NAME…]
+ *
+ * tries the graphs of these names, or all. The last line is for scripts: how many graphs, the
+ * largest time relative to the best rule's, the sum of errors of expected times and the largest,
+ * and the sum of logarithms of the best rule's time relative to the placer's.
  */
 #include <allot/config.h>
+#include <allot/log.h>
+#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "bench/placement-compare.h"
 #include "bench/placement-graphs.h"
 
-enum { BUDGET = 1000000, LAYERS_MAX = 4 };
+enum { BUDGET = 300000 };
 
-struct rule {
-    const char *name;
-    const char *(*device)(const char *op, const char *name, const char *device, void *data);
-    int n_gpus, n_seen;
-    char text[32];
+/* Steps within so much of each other take as long. */
+#define SAME 1.001
+
+/* What is told of all graphs of a box. */
+struct summary {
+    unsigned n;
+    double ratio;
+    double off, worst_off;
+    double gain;
 };
 
-static const char *gpu(struct rule *rule, int number) {
-    snprintf(rule->text, sizeof(rule->text), "/gpu:%d", number % rule->n_gpus);
-    return rule->text;
+static void print_time(double usec, int width) {
+    if (isnan(usec))
+        printf(" %*s", width, "-");
+    else if (isinf(usec))
+        printf(" %*s", width, "memory");
+    else
+        printf(" %*.1f", width, usec);
 }
 
-/* The number behind `what` in a name; -1: there is none. */
-static int number_of(const char *name, const char *what) {
-    const char *at = strstr(name, what);
-
-    return at ? atoi(at + strlen(what)) : -1;
-}
-
-static const char *one_gpu(const char *op, const char *name, const char *device, void *data) {
-    return gpu(data, 0);
-}
-
-static const char *round_robin(const char *op, const char *name, const char *device, void *data) {
-    struct rule *rule = data;
-
-    return gpu(rule, rule->n_seen++);
-}
-
-static const char *by_layer(const char *op, const char *name, const char *device, void *data) {
-    struct rule *rule = data;
-    int layer = number_of(name, "layer_");
-
-    return layer < 0 ? NULL : gpu(rule, layer * rule->n_gpus / LAYERS_MAX);
-}
-
-static const char *by_branch(const char *op, const char *name, const char *device, void *data) {
-    int branch = number_of(name, "branch_");
-
-    return branch < 0 ? NULL : gpu(data, branch);
-}
-
-static const char *weights_on_cpu(const char *op, const char *name, const char *device,
-                                  void *data) {
-    return strcmp(op, "Variable") == 0 ? "/cpu:0" : NULL;
-}
-
-static struct rule rules[] = {
-    { .name = "one GPU", .device = one_gpu },
-    { .name = "simple" },
-    { .name = "round robin", .device = round_robin },
-    { .name = "by layer", .device = by_layer },
-    { .name = "by branch", .device = by_branch },
-    { .name = "weights on CPU", .device = weights_on_cpu },
-};
-enum { N_RULES = sizeof(rules) / sizeof(*rules) };
-
-static int push_rule(struct allot_graph *graph, void *data) {
-    struct rule *rule = data;
-
-    return rule->device ? allot_device_push_fn(graph, rule->device, rule) : 0;
-}
-
-/* The step of graph `i`, NAN if the rule cannot be kept; `rule` NULL: the dynamic placer. */
-static double measure(unsigned i, struct rule *rule, int n_gpus, double *ret_expected) {
-    struct allot_session_options options = ALLOT_SESSION_OPTIONS_INIT;
-    struct allot_session *session = NULL;
-    struct placement_graph graph;
+static int compare(unsigned i, const struct placement_box *box, struct summary *summary) {
+    struct placement_comparison made;
     struct allot_error err = { 0 };
-    double usec = 0;
-    char *text;
-    int r;
+    double off;
 
-    if (rule) {
-        rule->n_gpus = n_gpus;
-        rule->n_seen = 0;
+    if (placement_compare(&made, i, box, &err) < 0) {
+        fprintf(stderr, "placement: %s: %s\n", placement_graph_name(i), err.text);
+        return -1;
     }
-    options.placer = rule ? ALLOT_PLACER_SIMPLE : ALLOT_PLACER_DYNAMIC;
-    options.placer_budget = BUDGET;
-    options.allow_soft_placement = true; /* rules of thumb know nothing of kernels */
-    options.inter_op_threads = options.intra_op_threads = 1;
-    r = placement_graph_new(&graph, i, rule ? push_rule : NULL, rule, &err);
-    if (r == 0)
-        r = allot_session_new(&session, graph.graph, &options, &err);
-    if (r == 0)
-        r = placement_graph_time(&graph, session, &usec, &err);
-    if (r < 0) {
-        fprintf(stderr, "%s, %s: %s\n", graph.name, rule ? rule->name : "dynamic", err.text);
-        exit(1);
-    }
-    if (!rule && allot_session_explain(session, &text, &err) == 0) {
-        const char *at = strstr(text, "a step of ");
-
-        *ret_expected = at ? strtod(at + strlen("a step of "), NULL) : 0;
-        free(text);
-    }
-    allot_session_free(session);
-    placement_graph_done(&graph);
-    return usec;
+    off = (made.usec - made.expected_usec) / made.expected_usec;
+    printf("%-14s", placement_graph_name(i));
+    print_time(made.usec, 10);
+    printf(" %10.1f %+5.1f%% %5s", made.expected_usec, 100 * off,
+           made.is_split ? "split" : "whole");
+    for (unsigned k = 0; k < PLACEMENT_RULES; k++)
+        print_time(made.rule_usec[k], 14);
+    printf(" %9.3fx%s\n", made.best_usec / made.usec,
+           made.usec > made.best_usec * SAME ? "  A RULE WINS" : "");
+    fflush(stdout);
+    summary->n++;
+    summary->ratio = fmax(summary->ratio, made.usec / made.best_usec);
+    summary->gain += isinf(made.best_usec) ? 0 : log(made.best_usec / made.usec);
+    summary->off += fabs(off);
+    summary->worst_off = fmax(summary->worst_off, fabs(off));
+    return 0;
 }
 
-int main(void) {
-    size_t n_gpus = allot_devices(NULL, 0) - 1;
-    double sum = 0;
+static bool is_wanted(unsigned i, int argc, char **argv) {
+    for (int k = 1; k < argc; k++)
+        if (strcmp(argv[k], placement_graph_name(i)) == 0)
+            return true;
+    return argc < 2;
+}
 
-    if (n_gpus == 0) {
+static void keep_quiet(void *userdata, enum allot_log_level level, const char *text) {
+}
+
+int main(int argc, char **argv) {
+    const struct placement_box box = { (int)allot_devices(NULL, 0) - 1, BUDGET };
+    struct summary summary = { 0 };
+
+    if (box.n_gpus < 1) {
         fprintf(stderr, "placement: there is no GPU; ./run bench placement makes boxes\n");
         return 1;
     }
-    printf("%-12s %10s %10s %6s", "modelled us", "dynamic", "expected", "off");
-    for (size_t k = 0; k < N_RULES; k++)
-        printf(" %14s", rules[k].name);
+    allot_log_set(keep_quiet, NULL);
+    printf("%-14s %10s %10s %6s %5s", "modelled us", "dynamic", "expected", "off", "form");
+    for (unsigned k = 0; k < PLACEMENT_RULES; k++)
+        printf(" %14s", placement_rule_name(k));
     printf(" %10s\n", "best rule");
-    for (unsigned i = 0; i < PLACEMENT_GRAPHS; i++) {
-        double expected = 0, best = 0, usec = measure(i, NULL, (int)n_gpus, &expected);
-        struct placement_graph named;
-
-        placement_graph_new(&named, i, NULL, NULL, NULL);
-        printf("%-12s %10.1f %10.1f %+5.1f%%", named.name, usec, expected,
-               100 * (usec - expected) / expected);
-        placement_graph_done(&named);
-        for (size_t k = 0; k < N_RULES; k++) {
-            double other = measure(i, &rules[k], (int)n_gpus, NULL);
-
-            best = best == 0 || other < best ? other : best;
-            printf(" %14.1f", other);
-        }
-        printf(" %9.2fx\n", best / usec);
-        sum += best / usec;
-        fflush(stdout);
-    }
-    printf("the best rule takes %.2f times as long on average\n", sum / PLACEMENT_GRAPHS);
+    fflush(stdout);
+    for (unsigned i = 0; i < PLACEMENT_GRAPHS; i++)
+        if (is_wanted(i, argc, argv) && compare(i, &box, &summary) < 0)
+            return 1;
+    if (summary.n > 0)
+        printf("summary %u %.4f %.4f %.4f %.4f\n", summary.n, summary.ratio, summary.off,
+               summary.worst_off, summary.gain);
     return 0;
 }
