@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libclient/exec/plan/compile.h"
 #include "libclient/allot/ops.h"
 #include "libclient/allot/session.h"
 #include "tests/support/sim/box/sim_box.h"
@@ -219,17 +220,20 @@ static uint64_t calls_of(int n, int64_t length) {
 }
 
 /* Besides the beginning of each replica: n - 1 copies up, each added, and n - 1 down; or n - 1
- * times round for each of n chunks with an addition and once more without, in two halves if it is
- * worth it. */
-START_TEST(few_bytes_go_by_a_tree_and_many_by_a_ring) {
+ * copies of a chunk to each of n replicas, which adds them at once, and n - 1 back; in two parts if
+ * it is worth it. */
+START_TEST(few_bytes_go_by_a_tree_and_many_directly) {
     struct sim_box box;
 
     open_box(&box);
     for (uint64_t n = 4; n <= GPUS_MAX; n *= 2) {
         ck_assert_uint_eq(calls_of((int)n, 1000), n + 3 * (n - 1));
-        ck_assert_uint_eq(calls_of((int)n, 300000), n + 3 * n * (n - 1));
+        ck_assert_uint_eq(calls_of((int)n, 300000), n + n + 2 * n * (n - 1));
     }
-    ck_assert_uint_eq(calls_of(4, 600000), 4 + 2 * 3 * 4 * 3);
+    /* The same as the placer counts them, by replica; the last in two parts. */
+    ck_assert_uint_eq(compile_all_reduce_steps(1000 * 4, 4), 2 * 2);
+    ck_assert_uint_eq(compile_all_reduce_steps(300000 * 4, 4), 2 * 3);
+    ck_assert_uint_eq(compile_all_reduce_steps(UINT64_C(64) << 20, 4), 2 * 3 * 2);
     sim_box_done(&box);
 }
 END_TEST
@@ -335,6 +339,6 @@ START_TEST(shards_divide_rows) {
 END_TEST
 
 SUITE_TIMEOUT("all-reduce-gpu", 240, all_replicas_get_the_same_sum, large_sums_go_round,
-              few_bytes_go_by_a_tree_and_many_by_a_ring,
+              few_bytes_go_by_a_tree_and_many_directly,
               replicas_may_share_a_device_or_be_on_the_cpu,
               a_tensor_must_have_one_shape_in_all_replicas, shards_divide_rows)
