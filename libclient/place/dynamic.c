@@ -20,9 +20,8 @@ struct candidate {
     double over_bytes; /* above the caps; 0: it fits */
 };
 
-#define LARGE_TASKS                                                                                \
-    20000                /* from here on a portfolio costs seconds: fewer variants, fewer orders   \
-                          */
+#define LARGE_TASKS    20000 /* from here on a portfolio costs seconds and memory: fewer variants, */
+#define LARGE_KEPT     2 /* only the best are kept and get other orders, and one thread searches */
 #define SINGLE_DEVICES 8 /* devices on which everything is tried alone */
 #define CANDIDATES_MAX (2 + 1 + 1 + 12 + 4 + 1 + 2 * SINGLE_DEVICES)
 
@@ -33,7 +32,8 @@ struct dynamic {
     struct candidate found[CANDIDATES_MAX]; /* the best first, once they are sorted */
     unsigned n;
     struct assignment scratch;
-    bool was_stopped;
+    struct blocks blocks;
+    bool was_stopped, is_large;
 };
 
 static double over_bytes(const struct task_graph *g, const struct assignment *plan) {
@@ -59,6 +59,11 @@ static void candidate_set(const struct task_graph *g, struct candidate *to,
     assignment_copy(g, &to->plan, plan);
     to->way = way;
     to->over_bytes = over_bytes(g, plan);
+}
+
+/* The part of the caller's time that is used up. */
+static double used(const struct dynamic *d) {
+    return d->options->used ? d->options->used(d->options->data) : 0;
 }
 
 static bool is_stopped(struct dynamic *d) {
@@ -117,12 +122,15 @@ static int attempt(struct dynamic *d, const char *way, heuristic_fn *plan, unsig
     }
     if (r == 0 && best->way)
         d->n++;
+    if (d->is_large && d->n > LARGE_KEPT) {
+        qsort(d->found, d->n, sizeof(*d->found), by_quality);
+        d->found[--d->n].way = NULL;
+    }
     return r;
 }
 
 static int run_portfolio(struct dynamic *d) {
     const struct task_graph *g = d->graph;
-    bool is_large = g->n_tasks > LARGE_TASKS;
     int r = attempt(d, "HEFT", heft_plan, 0);
 
     if (r == 0)
@@ -132,7 +140,7 @@ static int run_portfolio(struct dynamic *d) {
     if (r == 0)
         r = attempt(d, "earliest start first", greedy_etf, 0);
     for (unsigned i = 0; i < 12 && r == 0; i++)
-        if (!is_large || i % 4 == 0)
+        if (!d->is_large || i % 4 == 0)
             r = attempt(d, "device after device", fill_plan, i);
     for (unsigned i = 0; i < 4 && r == 0; i++)
         r = attempt(d, "stages", stages_plan, i);
@@ -147,13 +155,13 @@ static int run_portfolio(struct dynamic *d) {
     return r;
 }
 
-/* Better orders for the candidates, the best of them if the graph is large. */
+/* Better orders for the candidates. */
 static int reorder(struct dynamic *d) {
-    unsigned most = d->graph->n_tasks > LARGE_TASKS ? 2 : d->n, rounds = most == 2 ? 3 : 8;
+    unsigned n_rounds = d->is_large ? 3 : 8;
     int r = 0;
 
-    for (unsigned i = 0; i < MIN(d->n, most) && r == 0 && !is_stopped(d); i++) {
-        r = heuristic_justify(&d->heuristic, &d->found[i].plan, rounds);
+    for (unsigned i = 0; i < d->n && r == 0 && !is_stopped(d) && used(d) < 1; i++) {
+        r = heuristic_justify(&d->heuristic, &d->found[i].plan, n_rounds);
         d->found[i].over_bytes = over_bytes(d->graph, &d->found[i].plan);
     }
     qsort(d->found, d->n, sizeof(*d->found), by_quality);
@@ -214,9 +222,11 @@ static int jobs_add(struct jobs *jobs, const struct dynamic *d, double share, do
         return r;
     job->graph = d->graph;
     job->options = (struct search_options){
+        .blocks = &d->blocks,
         .seed = d->options->seed * 1000003 + (uint64_t)(heat * 1e4) + jobs->n,
         .budget = (uint64_t)((double)d->options->budget * share),
         .is_stopped = d->options->is_stopped,
+        .used = d->options->used,
         .data = d->options->data,
         .heat = heat,
     };
@@ -231,18 +241,32 @@ static int by_job(const void *a, const void *b) {
     return by_quality(&x->found, &y->found);
 }
 
+/* Each has its own simulator: where that takes much memory, one after the other. */
+static unsigned n_threads(const struct dynamic *d, const struct jobs *jobs) {
+    return d->is_large ? 1 : MIN(MAX(d->options->n_threads, 1u), jobs->n);
+}
+
+/* The jobs share the caller's time until `until`: each thread takes one after the other. */
+static void jobs_share_time(struct jobs *jobs, const struct dynamic *d, double until) {
+    unsigned n_parallel = n_threads(d, jobs), n_turns = (jobs->n + n_parallel - 1) / n_parallel;
+    double begin = used(d);
+
+    for (unsigned i = 0; i < jobs->n; i++)
+        jobs->jobs[i].options.until =
+            begin + (until - begin) * (double)(i / n_parallel + 1) / n_turns;
+}
+
 /* Run them all; the best becomes the first candidate. `jobs` are sorted, the best first. */
 static int jobs_run(struct jobs *jobs, struct dynamic *d) {
     pthread_t threads[JOBS_MAX];
-    unsigned n_threads = 0;
+    unsigned n = 0;
     int r = 0;
 
     atomic_init(&jobs->next, 0);
-    while (n_threads + 1 < MIN(d->options->n_threads, jobs->n) &&
-           pthread_create(&threads[n_threads], NULL, work, jobs) == 0)
-        n_threads++;
+    while (n + 1 < n_threads(d, jobs) && pthread_create(&threads[n], NULL, work, jobs) == 0)
+        n++;
     work(jobs);
-    for (unsigned i = 0; i < n_threads; i++)
+    for (unsigned i = 0; i < n; i++)
         pthread_join(threads[i], NULL);
     for (unsigned i = 0; i < jobs->n; i++)
         r = MIN(r, jobs->jobs[i].result);
@@ -265,11 +289,13 @@ static void jobs_done(struct jobs *jobs) {
  */
 static int improve(struct dynamic *d) {
     static const double heats[JOBS_MAX] = { 0.1, 0.5, 2.0, 6.0 };
+    static const double ends[] = { 0.12, 0.36, 0.76, 1 }; /* of the rounds */
     struct jobs jobs = { 0 };
     double first = 0, second = 0;
+    double begin = used(d);
     int r = 0;
 
-    for (unsigned round = 0; round < 4 && r == 0 && !is_stopped(d); round++) {
+    for (unsigned round = 0; round < 4 && r == 0 && !is_stopped(d) && used(d) < 1; round++) {
         switch (round) {
         case 0:
             for (unsigned i = 0; i < MIN(d->n, (unsigned)JOBS_MAX) && r == 0; i++)
@@ -286,8 +312,10 @@ static int improve(struct dynamic *d) {
                 r = jobs_add(&jobs, d, round == 2 ? 0.20 : 0.12, round == 2 ? second : 0.08,
                              &d->found[0]);
         }
-        if (r == 0)
+        if (r == 0) {
+            jobs_share_time(&jobs, d, begin + (1 - begin) * ends[round]);
             r = jobs_run(&jobs, d);
+        }
         if (r == 0 && round == 1) {
             first = jobs.jobs[0].options.heat;
             second = jobs.jobs[1].options.heat;
@@ -375,11 +403,23 @@ static void dynamic_done(struct dynamic *d) {
         assignment_done(&d->found[i].plan);
     assignment_done(&d->scratch);
     heuristic_done(&d->heuristic);
+    blocks_done(&d->blocks);
+}
+
+/* Free what the search does not need. */
+static void leave_portfolio(struct dynamic *d) {
+    for (unsigned i = JOBS_MAX; i < CANDIDATES_MAX; i++)
+        assignment_done(&d->found[i].plan);
+    d->n = MIN(d->n, (unsigned)JOBS_MAX);
+    assignment_done(&d->scratch);
+    heuristic_done(&d->heuristic);
 }
 
 int dynamic_plan(const struct task_graph *g, const struct dynamic_options *options,
                  struct dynamic_result *ret) {
-    cleanup(dynamic_done) struct dynamic d = { .graph = g, .options = options };
+    cleanup(dynamic_done) struct dynamic d = { .graph = g,
+                                               .options = options,
+                                               .is_large = g->n_tasks > LARGE_TASKS };
     int r;
 
     *ret = (struct dynamic_result){ .lacking_device = TASK_GRAPH_NONE };
@@ -402,7 +442,10 @@ int dynamic_plan(const struct task_graph *g, const struct dynamic_options *optio
     }
     if (r == 0 && options->budget > 0 && g->n_tasks > 1 && g->n_devices > 1) {
         drop_equals(&d);
-        r = improve(&d);
+        leave_portfolio(&d);
+        r = blocks_init(&d.blocks, g);
+        if (r == 0)
+            r = improve(&d);
     }
     if (r < 0)
         return r;

@@ -8,7 +8,7 @@
  * (libclient/place/timeline.h), and the plan is never worse than any heuristic of the portfolio.
  *
  * Pure and deterministic: `budget` counts simulated tasks and transfers, not time, and the plan
- * does not depend on the number of threads. Only a stop of the caller's makes it depend on time.
+ * does not depend on the number of threads. Only `is_stopped` and `used` make it depend on time.
  */
 #include "libclient/place/timeline.h"
 
@@ -16,6 +16,8 @@ struct dynamic_options {
     uint64_t seed;
     uint64_t budget;                /* for the search; 0: the portfolio alone */
     bool (*is_stopped)(void *data); /* asked now and then, by any of the threads; NULL: never */
+    double (*used)(void *data);     /* the part of the caller's time that is used up, asked in the
+                                       same way: the search then ends by 1. NULL: there is no limit */
     void *data;
     unsigned n_threads; /* 0: 1 */
 };

@@ -34,12 +34,14 @@ struct search {
     double best;
 
     bool has_all_links, has_stopped;
-    uint64_t asked_at; /* events when the caller was last asked whether to stop */
-    uint32_t n_idle;   /* moves in a row that changed nothing */
+    uint64_t begun_at; /* events when the search began */
+    uint64_t asked_at; /* events when the caller was last asked whether to stop, and for `used` */
+    double used_first, used;
+    uint32_t n_idle; /* moves in a row that changed nothing */
 };
 
-#define STOP_EVENTS 50000
-#define IDLE_MAX    100000
+#define ASK_EVENTS 8192
+#define IDLE_MAX   100000
 
 static uint32_t below(struct search *s, uint32_t n) {
     return (uint32_t)((random_next(&s->random) >> 32) * n >> 32);
@@ -332,19 +334,68 @@ static bool try_slot(struct search *s) {
     return v != w && move_slot(s, v, s->plan.slot[w]);
 }
 
+/* Move all tasks of a block that are not there yet. */
+static bool move_block(struct search *s, const struct blocks_level *level, uint32_t block,
+                       uint32_t to) {
+    bool is_moved = false;
+
+    if (!(level->allowed[block] >> to & 1))
+        return false;
+    for (uint32_t i = level->members.first[block]; i < level->members.first[block + 1]; i++)
+        is_moved |= move_unit(s, level->members.items[i], to);
+    return is_moved;
+}
+
+/*
+ * Move a block. Sometimes a block of about the same size makes room: it comes in exchange, or goes
+ * to a third device.
+ */
+static bool try_block(struct search *s) {
+    const struct blocks *blocks = s->options->blocks;
+    const struct blocks_level *level;
+    uint32_t v = pick(s, 60), from = s->plan.device[v], first, n, to, other = TASK_GRAPH_NONE;
+    uint64_t least = UINT64_MAX;
+
+    if (blocks->n_levels == 0)
+        return false;
+    level = &blocks->levels[below(s, blocks->n_levels)];
+    first = level->members.first[level->block[v]];
+    n = level->members.first[level->block[v] + 1] - first;
+    to = pick_device(s, level->members.items[first + below(s, n)]);
+    if (!move_block(s, level, level->block[v], to))
+        return false;
+    if (below(s, 2) == 0)
+        return true;
+    for (unsigned i = 0; i < 16; i++) {
+        uint32_t w = below(s, s->graph->n_tasks), block = level->block[w];
+        uint64_t a = level->resident_bytes[block], b = level->resident_bytes[level->block[v]];
+        uint64_t difference = a > b ? a - b : b - a;
+
+        if (s->plan.device[w] == to && block != level->block[v] && difference < least) {
+            least = difference;
+            other = block;
+        }
+    }
+    if (other != TASK_GRAPH_NONE)
+        move_block(s, level, other, below(s, 3) > 0 ? from : below(s, s->graph->n_devices));
+    return true;
+}
+
 static bool pick_move(struct search *s) {
     uint32_t kind = below(s, 100);
 
     s->n_changes = 0;
     s->since = INFINITY;
-    if (kind < 34)
+    if (kind < 28)
         return try_device(s);
-    if (kind < 48)
+    if (kind < 36)
         return try_cluster(s);
-    if (kind < 58)
+    if (kind < 44)
         return try_stretch(s);
-    if (kind < 66)
+    if (kind < 50)
         return try_swap(s);
+    if (kind < 66)
+        return try_block(s);
     if (kind < 90)
         return try_earlier(s);
     return try_slot(s);
@@ -367,11 +418,23 @@ static bool make_move(struct search *s) {
 static bool is_stopped(struct search *s) {
     uint64_t events = dispatch_events(s->dispatch);
 
-    if (!s->options->is_stopped || (events < s->asked_at + STOP_EVENTS && !s->has_stopped))
-        return false;
+    if (events < s->asked_at + ASK_EVENTS)
+        return s->has_stopped;
     s->asked_at = events;
-    s->has_stopped |= s->options->is_stopped(s->options->data);
+    if (s->options->is_stopped)
+        s->has_stopped |= s->options->is_stopped(s->options->data);
+    if (s->options->used)
+        s->used = s->options->used(s->options->data);
     return s->has_stopped;
+}
+
+/* How much of the search is over: of its events, or of its time if that is more. */
+static double part_over(const struct search *s) {
+    double events = (double)(dispatch_events(s->dispatch) - s->begun_at), time = 0;
+
+    if (s->options->used)
+        time = (s->used - s->used_first) / fmax(s->options->until - s->used_first, 1e-9);
+    return fmax(events / (double)s->options->budget, time);
 }
 
 static void keep(struct search *s) {
@@ -389,16 +452,14 @@ static int by_size(const void *a, const void *b) {
 }
 
 #define SAMPLES      100
-#define SAMPLES_PART 10 /* of the budget at most */
+#define SAMPLES_PART 0.1 /* of the search at most */
 
 /* How much worse the gentlest tenth of all worsening moves makes the plan: a scale for heat. */
 static double gentle(struct search *s) {
-    uint64_t end = dispatch_events(s->dispatch) + s->options->budget / SAMPLES_PART;
     double worse[SAMPLES];
     unsigned n = 0;
 
-    for (unsigned i = 0; i < 4 * SAMPLES && n < SAMPLES && dispatch_events(s->dispatch) < end;
-         i++) {
+    for (unsigned i = 0; i < 4 * SAMPLES && n < SAMPLES && part_over(s) < SAMPLES_PART; i++) {
         double makespan, overflow;
 
         if (is_stopped(s))
@@ -422,19 +483,18 @@ static double gentle(struct search *s) {
 #define COOLING        0.02
 
 static void anneal(struct search *s) {
-    uint64_t begin = dispatch_events(s->dispatch), budget = s->options->budget;
-    double hot;
+    double hot, part;
 
+    s->begun_at = s->asked_at = dispatch_events(s->dispatch);
+    if (s->options->used)
+        s->used = s->used_first = s->options->used(s->options->data);
     s->penalty = 1;
     s->cost = cost_of(s, s->record->makespan, s->record->overflow);
     hot = gentle(s) * s->options->heat;
-    for (;;) {
-        double part = (double)(dispatch_events(s->dispatch) - begin) / (double)budget;
+    /* A move that changes nothing simulates nothing; a search of such moves must end too. */
+    while ((part = part_over(s)) < 1 && s->n_idle <= IDLE_MAX && !is_stopped(s)) {
         double limit, makespan, overflow;
 
-        /* A move that changes nothing simulates nothing; a search of such moves must end too. */
-        if (part >= 1 || s->n_idle > IDLE_MAX || is_stopped(s))
-            return;
         if (!make_move(s)) {
             undo(s);
             s->n_idle++;

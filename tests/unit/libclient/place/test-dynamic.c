@@ -3,6 +3,7 @@
  */
 #include <check.h>
 #include <errno.h>
+#include <malloc.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -258,7 +259,208 @@ START_TEST(small_graphs_get_the_best_plan_there_is) {
 }
 END_TEST
 
+/* Every placement and every order of up to ten tasks, but for those that cannot be better. */
+struct exhaustion {
+    const struct task_graph *graph;
+    struct assignment *plan;
+    double best;
+    double tail[10]; /* by task: the least time from its end to the end of the step */
+    uint32_t order[10], n;
+    bool is_done[10];
+    double end[10], busy[3];
+};
+
+/* What the links do to each other is left out: a step is never shorter. */
+static double earliest_end(const struct exhaustion *x, uint32_t v) {
+    const struct task_graph *g = x->graph;
+    uint32_t here = x->plan->device[v];
+    double start = x->busy[here];
+
+    for (uint32_t i = g->inputs.first[v]; i < g->inputs.first[v + 1]; i++) {
+        uint32_t u = g->inputs.items[i], there = x->plan->device[u];
+
+        start =
+            fmax(start, x->end[u] + (there == here ? 0 : task_graph_transfer(g, u, there, here)));
+    }
+    for (uint32_t i = g->before.first[v]; i < g->before.first[v + 1]; i++)
+        start = fmax(start, x->end[g->before.items[i]]);
+    return start + task_graph_cost(g, v, here);
+}
+
+static bool is_ready(const struct exhaustion *x, uint32_t v) {
+    const struct task_graph *g = x->graph;
+    bool is_ready = !x->is_done[v];
+
+    for (uint32_t i = g->inputs.first[v]; i < g->inputs.first[v + 1]; i++)
+        is_ready &= x->is_done[g->inputs.items[i]];
+    for (uint32_t i = g->before.first[v]; i < g->before.first[v + 1]; i++)
+        is_ready &= x->is_done[g->before.items[i]];
+    return is_ready;
+}
+
+static void exhaust_orders(struct exhaustion *x) {
+    enum timeline_fault fault;
+
+    if (x->n == x->graph->n_tasks) {
+        assignment_order(x->graph, x->plan, x->order);
+        ck_assert_int_eq(timeline_run(x->graph, x->plan, NULL, &fault), 0);
+        if (fault == TIMELINE_OK)
+            x->best = fmin(x->best, x->plan->makespan_usec);
+        return;
+    }
+    for (uint32_t v = 0; v < x->graph->n_tasks; v++) {
+        uint32_t here = x->plan->device[v];
+        double busy = x->busy[here], end;
+
+        if (!is_ready(x, v))
+            continue;
+        end = earliest_end(x, v);
+        if (end + x->tail[v] >= x->best)
+            return; /* v must run at some time, and later is no better */
+        x->order[x->n++] = v;
+        x->is_done[v] = true;
+        x->end[v] = x->busy[here] = end;
+        exhaust_orders(x);
+        x->busy[here] = busy;
+        x->is_done[v] = false;
+        x->n--;
+    }
+}
+
+/* The best of all plans, or `best` if none is better. */
+static double exhaust(const struct task_graph *g, struct assignment *plan, double best) {
+    struct exhaustion x = { .graph = g, .plan = plan, .best = best };
+    uint32_t n_ways = 1;
+
+    for (uint32_t i = g->n_tasks; i-- > 0;) {
+        uint32_t v = g->topological[i];
+        const struct order_lists *ways[] = { &g->consumers, &g->unlocks };
+
+        n_ways *= g->n_devices;
+        for (unsigned k = 0; k < 2; k++)
+            for (uint32_t j = ways[k]->first[v]; j < ways[k]->first[v + 1]; j++) {
+                uint32_t w = ways[k]->items[j];
+                double least = INFINITY;
+
+                for (uint32_t d = 0; d < g->n_devices; d++)
+                    least = fmin(least, task_graph_cost(g, w, d));
+                x.tail[v] = fmax(x.tail[v], least + x.tail[w]);
+            }
+    }
+    for (uint32_t way = 0; way < n_ways; way++) {
+        double load[3] = { 0 };
+        bool is_allowed = true;
+
+        for (uint32_t v = 0, rest = way; v < g->n_tasks; v++, rest /= g->n_devices) {
+            plan->device[v] = rest % g->n_devices;
+            is_allowed &= g->allowed[g->unit[v]] >> plan->device[v] & 1;
+            load[plan->device[v]] += task_graph_cost(g, v, plan->device[v]);
+        }
+        for (uint32_t d = 0; d < g->n_devices; d++)
+            is_allowed &= load[d] < x.best;
+        if (is_allowed)
+            exhaust_orders(&x);
+    }
+    return x.best;
+}
+
+START_TEST(graphs_of_ten_tasks_are_near_the_best_of_all_plans) {
+    uint64_t random = 29;
+    double sum = 0;
+    enum { GRAPHS = 24 };
+
+    for (unsigned i = 0; i < GRAPHS; i++) {
+        struct task_fixture_shape shape = {
+            .n_tasks = 6 + i % 5, .n_devices = 3, .is_capped = i % 3 == 1, .is_round = i % 2
+        };
+        struct dynamic_result result;
+        struct task_graph graph;
+        struct assignment plan;
+        int r;
+
+        task_fixture_random(&graph, &random, &shape);
+        ck_assert_int_eq(assignment_init(&plan, &graph), 0);
+        r = dynamic_plan(&graph, &brief, &result);
+        if (r == 0 && result.plan.makespan_usec > 0)
+            sum += result.plan.makespan_usec /
+                   exhaust(&graph, &plan, result.plan.makespan_usec * (1 + 1e-9));
+        else {
+            ck_assert(r == 0 || r == -ENOSPC);
+            ck_assert(r == 0 || isinf(exhaust(&graph, &plan, INFINITY)));
+            sum += 1;
+        }
+        assignment_done(&plan);
+        assignment_done(&result.plan);
+        task_graph_done(&graph);
+    }
+    ck_assert_double_le(sum / GRAPHS, 1.03);
+}
+END_TEST
+
+static double a_little_more(void *data) {
+    double *used = data, now = *used;
+
+    *used += 0.002;
+    return now;
+}
+
+START_TEST(a_limit_of_time_ends_the_search_and_not_the_heuristics) {
+    uint64_t random = 31;
+
+    for (unsigned round = 0; round < 2; round++) {
+        struct task_fixture_shape shape = { .n_tasks = 150, .n_devices = 4 };
+        double used = round; /* 1: nothing is left for the search */
+        struct dynamic_options options = {
+            .budget = UINT64_MAX / 2, .used = a_little_more, .data = &used, .n_threads = 1
+        };
+        struct dynamic_result result;
+        struct task_graph graph;
+
+        task_fixture_random(&graph, &random, &shape);
+        ck_assert_int_eq(dynamic_plan(&graph, &options, &result), 0);
+        check_valid(&graph, &result.plan);
+        ck_assert_double_le(result.plan.makespan_usec, best_heuristic(&graph));
+        ck_assert_double_ge(used, 1);
+        ck_assert_double_le(used, 1.1);
+        assignment_done(&result.plan);
+        task_graph_done(&graph);
+    }
+}
+END_TEST
+
+/* What the heap holds, by the largest of the moments at which the planner asks. */
+static bool note_heap(void *data) {
+    struct mallinfo2 now = mallinfo2();
+    size_t *most = data;
+
+    *most = MAX(*most, now.uordblks + now.hblkhd);
+    return false;
+}
+
+START_TEST(a_large_graph_takes_less_than_200_bytes_for_each_task_and_device) {
+    uint64_t random = 37;
+    struct task_fixture_shape shape = { .n_tasks = 24000, .n_devices = 4 };
+    struct task_graph graph;
+    struct dynamic_result result;
+    size_t before = 0, most = 0;
+    struct dynamic_options options = {
+        .budget = 2000000, .is_stopped = note_heap, .data = &most, .n_threads = 2
+    };
+
+    note_heap(&before);
+    task_fixture_random(&graph, &random, &shape);
+    ck_assert_int_eq(dynamic_plan(&graph, &options, &result), 0);
+    if (most > before) /* a sanitizer's heap says nothing */
+        ck_assert_uint_le(most - before, UINT64_C(200) * shape.n_tasks * shape.n_devices);
+    assignment_done(&result.plan);
+    task_graph_done(&graph);
+}
+END_TEST
+
 SUITE_TIMEOUT("dynamic", 120, a_plan_is_valid_and_never_worse_than_a_heuristic,
               threads_do_not_change_the_plan_and_a_seed_repeats_it,
               a_stop_ends_with_the_best_so_far, a_graph_that_cannot_fit_is_refused_in_words,
-              small_graphs_get_the_best_plan_there_is)
+              small_graphs_get_the_best_plan_there_is,
+              graphs_of_ten_tasks_are_near_the_best_of_all_plans,
+              a_limit_of_time_ends_the_search_and_not_the_heuristics,
+              a_large_graph_takes_less_than_200_bytes_for_each_task_and_device)
