@@ -184,10 +184,16 @@ static void drop_equals(struct dynamic *d) {
 
 /* ---- The search ------------------------------------------------------------------------------ */
 
+/* How a search goes: libclient/place/search.h. */
+struct manner {
+    double heat, penalty;
+};
+
 /* One search, on whichever thread takes it. */
 struct search_job {
     const struct task_graph *graph;
     struct search_options options;
+    struct manner manner;
     struct candidate found; /* owned: where it begins, and then the best */
     int result;
 };
@@ -213,7 +219,7 @@ static void *work(void *data) {
     return NULL;
 }
 
-static int jobs_add(struct jobs *jobs, const struct dynamic *d, double share, double heat,
+static int jobs_add(struct jobs *jobs, const struct dynamic *d, double share, struct manner manner,
                     const struct candidate *from) {
     struct search_job *job = &jobs->jobs[jobs->n];
     int r = assignment_init(&job->found.plan, d->graph);
@@ -223,13 +229,15 @@ static int jobs_add(struct jobs *jobs, const struct dynamic *d, double share, do
     job->graph = d->graph;
     job->options = (struct search_options){
         .blocks = &d->blocks,
-        .seed = d->options->seed * 1000003 + (uint64_t)(heat * 1e4) + jobs->n,
+        .seed = d->options->seed * 1000003 + (uint64_t)(manner.heat * 1e4) + jobs->n,
         .budget = (uint64_t)((double)d->options->budget * share),
         .is_stopped = d->options->is_stopped,
         .used = d->options->used,
         .data = d->options->data,
-        .heat = heat,
+        .heat = manner.heat,
+        .penalty = manner.penalty,
     };
+    job->manner = manner;
     candidate_set(d->graph, &job->found, &from->plan, from->way);
     jobs->n++;
     return 0;
@@ -283,15 +291,17 @@ static void jobs_done(struct jobs *jobs) {
 }
 
 /*
- * We cannot know in advance which start and which heat suit a graph. So the best candidates compete
- * over an eighth of the budget, four heats over a quarter, and the two that did best get the rest;
- * the last searches are cool, to end in a valley.
+ * We cannot know in advance which start, which heat and which penalty for memory suit a graph. So
+ * the best candidates compete over an eighth of the budget, four manners of search over a quarter,
+ * and the two that did best get the rest; the last searches are cool, to end in a valley.
  */
 static int improve(struct dynamic *d) {
-    static const double heats[JOBS_MAX] = { 0.1, 0.5, 2.0, 6.0 };
+    static const struct manner manners[JOBS_MAX] = {
+        { 0.1, 2 }, { 0.4, 0.4 }, { 1.4, 2 }, { 4, 0.4 }
+    };
     static const double ends[] = { 0.12, 0.36, 0.76, 1 }; /* of the rounds */
+    struct manner first = manners[0], second = manners[1];
     struct jobs jobs = { 0 };
-    double first = 0, second = 0;
     double begin = used(d);
     int r = 0;
 
@@ -299,26 +309,32 @@ static int improve(struct dynamic *d) {
         switch (round) {
         case 0:
             for (unsigned i = 0; i < MIN(d->n, (unsigned)JOBS_MAX) && r == 0; i++)
-                r = jobs_add(&jobs, d, 0.03, 0.25, &d->found[i]);
+                r = jobs_add(&jobs, d, 0.03, (struct manner){ 0.25, i % 2 ? 2 : 0.4 },
+                             &d->found[i]);
             break;
         case 1:
             for (unsigned i = 0; i < JOBS_MAX && r == 0; i++)
-                r = jobs_add(&jobs, d, 0.06, heats[i], &d->found[0]);
+                r = jobs_add(&jobs, d, 0.06, manners[i], &d->found[0]);
+            break;
+        case 2:
+            r = jobs_add(&jobs, d, 0.20, first, &d->found[0]);
+            if (r == 0)
+                r = jobs_add(&jobs, d, 0.20, second, &d->found[0]);
             break;
         default:
-            r = jobs_add(&jobs, d, round == 2 ? 0.20 : 0.12, round == 2 ? first : first / 3,
-                         &d->found[0]);
+            first.heat /= 3;
+            second.heat = 0.08;
+            r = jobs_add(&jobs, d, 0.12, first, &d->found[0]);
             if (r == 0)
-                r = jobs_add(&jobs, d, round == 2 ? 0.20 : 0.12, round == 2 ? second : 0.08,
-                             &d->found[0]);
+                r = jobs_add(&jobs, d, 0.12, second, &d->found[0]);
         }
         if (r == 0) {
             jobs_share_time(&jobs, d, begin + (1 - begin) * ends[round]);
             r = jobs_run(&jobs, d);
         }
         if (r == 0 && round == 1) {
-            first = jobs.jobs[0].options.heat;
-            second = jobs.jobs[1].options.heat;
+            first = jobs.jobs[0].manner;
+            second = jobs.jobs[1].manner;
         }
         jobs_done(&jobs);
     }

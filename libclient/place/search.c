@@ -364,7 +364,7 @@ static bool try_block(struct search *s) {
     to = pick_device(s, level->members.items[first + below(s, n)]);
     if (!move_block(s, level, level->block[v], to))
         return false;
-    if (below(s, 2) == 0)
+    if (below(s, 3) == 0)
         return true;
     for (unsigned i = 0; i < 16; i++) {
         uint32_t w = below(s, s->graph->n_tasks), block = level->block[w];
@@ -386,17 +386,17 @@ static bool pick_move(struct search *s) {
 
     s->n_changes = 0;
     s->since = INFINITY;
-    if (kind < 28)
+    if (kind < 22)
         return try_device(s);
-    if (kind < 36)
+    if (kind < 28)
         return try_cluster(s);
-    if (kind < 44)
+    if (kind < 34)
         return try_stretch(s);
-    if (kind < 50)
+    if (kind < 39)
         return try_swap(s);
-    if (kind < 66)
+    if (kind < 75)
         return try_block(s);
-    if (kind < 90)
+    if (kind < 93)
         return try_earlier(s);
     return try_slot(s);
 }
@@ -478,9 +478,8 @@ static double gentle(struct search *s) {
  * The penalty for bytes above a cap grows while the heat falls: the search first walks through
  * plans that do not fit, and ends among those that do.
  */
-#define PENALTY_FIRST  0.4
-#define PENALTY_GROWTH 40.0
-#define COOLING        0.02
+#define PENALTY_LAST 16.0
+#define COOLING      0.02
 
 static void anneal(struct search *s) {
     double hot, part;
@@ -501,7 +500,7 @@ static void anneal(struct search *s) {
             continue;
         }
         s->n_idle = 0;
-        s->penalty = PENALTY_FIRST * pow(PENALTY_GROWTH, part);
+        s->penalty = s->options->penalty * pow(PENALTY_LAST / s->options->penalty, part);
         s->cost = cost_of(s, s->record->makespan, s->record->overflow);
         limit = s->cost - s->record->makespan * hot * pow(COOLING, part) * log(unit_interval(s));
         if (dispatch_try(s->dispatch, &s->plan, s->since, limit, &makespan, &overflow) &&

@@ -17,8 +17,9 @@ struct search_options {
     bool (*is_stopped)(void *data); /* NULL: never */
     double (*used)(void *data);     /* part of the caller's time; NULL: events alone count */
     void *data;
-    double until; /* with `used`: the search ends when this part is used */
-    double heat;  /* at the beginning: 1 accepts a fair part of the gentlest worsening moves */
+    double until;   /* with `used`: the search ends when this part is used */
+    double heat;    /* at the beginning: 1 accepts a fair part of the gentlest worsening moves */
+    double penalty; /* at the beginning, for bytes above a cap: see search.c */
 };
 
 /* Search from `plan` and write the best plan found into it: never a worse one. */
