@@ -52,6 +52,7 @@ static void digest_links(struct plan_digest *digest, const struct task_graph *g)
         const double facts[] = { link->latency_usec, link->bytes_per_usec, link->channel };
 
         digest_add(digest, facts, sizeof(facts));
+        digest_add(digest, &link->media, sizeof(link->media));
     }
 }
 

@@ -98,6 +98,7 @@ START_TEST(another_problem_has_another_key) {
     EXPECT_OTHER(g->memory_bytes[1]++, g->memory_bytes[1]--);
     EXPECT_OTHER(g->links[1].latency_usec *= 2, g->links[1].latency_usec /= 2);
     EXPECT_OTHER(g->links[1].channel++, g->links[1].channel--);
+    EXPECT_OTHER(g->links[1].media ^= 2, g->links[1].media ^= 2);
     EXPECT_OTHER(g->cost_usec[4] *= 2, g->cost_usec[4] /= 2);
     EXPECT_OTHER(g->output_bytes[9]++, g->output_bytes[9]--);
     EXPECT_OTHER(g->resident_bytes[9]++, g->resident_bytes[9]--);
