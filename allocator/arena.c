@@ -22,8 +22,7 @@
 #include "allocator/thread_shard.h"
 #include "base/error.h"
 
-/* Compiled twice, with and without pointers, each inlined into one piece: separate calls and tests
- * would cost a tenth more. */
+/* The usual case is inlined into one piece: separate calls would cost a tenth more. */
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
 void arena_lock_all(struct arena *arena) {
@@ -85,25 +84,14 @@ static __attribute__((noinline)) void count_at_peak(struct arena *arena, struct 
     unlock_all_but(arena, shard);
 }
 
-static inline uint64_t address_of(const void *userdata, uint32_t i) {
-    const struct shard *shard = userdata;
-
-    return shard_address(shard, &shard->table.chunks[i]);
-}
-
 /* The taken chunk becomes a live block; the shard's lock is dropped. */
-static ALWAYS_INLINE int commit(struct arena *arena, struct shard *shard, uint32_t i, uint32_t size,
-                                const struct arena_request *request, bool pointer,
-                                struct arena_block *ret) {
+static ALWAYS_INLINE void commit(struct arena *arena, struct shard *shard, uint32_t i,
+                                 uint32_t size, const struct arena_request *request,
+                                 struct arena_block *ret) {
     struct chunk *const chunk = &shard->table.chunks[i];
     const uint64_t bytes = request->bytes, live = shard->live_bytes + bytes;
     uint64_t serial;
 
-    if (pointer && lookup_reserve(&shard->lookup, address_of, shard) < 0) {
-        shard_give(shard, i, chunk_stream(&shard->table, i));
-        lock_drop(&shard->lock);
-        return -ENOMEM;
-    }
     if (__builtin_expect(live <= shard->live_limit, 1))
         shard->live_bytes = live;
     else {
@@ -119,19 +107,13 @@ static ALWAYS_INLINE int commit(struct arena *arena, struct shard *shard, uint32
         chunk_set_stream(&shard->table, i, (struct chunk_stream){ request->stream, past });
     }
     serial = ++shard->allocs;
-    chunk_set_live(chunk, pointer ? CHUNK_POINTED : CHUNK_LIVE, serial, request->tag,
-                   (uint32_t)(((uint64_t)size << 8) - bytes));
+    chunk_set_live(chunk, serial, request->tag, (uint32_t)(((uint64_t)size << 8) - bytes));
     ret->address = shard_address(shard, chunk);
-    if (pointer)
-        lookup_add(&shard->lookup, ret->address, i);
-    else
-        ret->handle =
-            serial << HANDLE_SERIAL_SHIFT | (uint64_t)shard->index << HANDLE_SHARD_SHIFT | i;
+    ret->handle = serial << HANDLE_SERIAL_SHIFT | (uint64_t)shard->index << HANDLE_SHARD_SHIFT | i;
 
     shard->taken_size += size;
     tally_add(shard->live, size);
     lock_drop(&shard->lock);
-    return 0;
 }
 
 /* -ENOMEM. If the host lacks the memory, not the device, no report about the device would explain
@@ -163,7 +145,7 @@ static uint32_t granules(uint64_t bytes) {
 /* Everything out of the ordinary: requests with more than a size, and requests for which the
  * thread's own shard has nothing free. */
 static __attribute__((noinline)) int alloc_slowly(struct arena *arena,
-                                                  const struct arena_request *request, bool pointer,
+                                                  const struct arena_request *request,
                                                   struct arena_block *ret,
                                                   struct allot_error *err) {
     uint64_t align_bytes = request->align_bytes;
@@ -210,8 +192,8 @@ static __attribute__((noinline)) int alloc_slowly(struct arena *arena,
             return refuse(arena, request, r == -ENOBUFS, err);
         thread_shard_follow(arena, shard);
     }
-    r = commit(arena, shard, i, size, request, pointer, ret);
-    return r < 0 ? refuse(arena, request, true, err) : 0;
+    commit(arena, shard, i, size, request, ret);
+    return 0;
 }
 
 /* A valid request with a size and perhaps a tag and a stream, but nothing else. */
@@ -222,39 +204,22 @@ static inline bool is_ordinary(const struct arena *arena, const struct arena_req
            request->bytes <= ARENA_BYTES_MAX;
 }
 
-static ALWAYS_INLINE int alloc(struct arena *arena, const struct arena_request *request,
-                               bool pointer, struct arena_block *ret, struct allot_error *err) {
+int arena_alloc(struct arena *arena, const struct arena_request *request, struct arena_block *ret,
+                struct allot_error *err) {
     struct shard *shard;
     uint32_t size, i;
-    int r;
 
     if (__builtin_expect(is_ordinary(arena, request), 1)) {
         shard = thread_shard_enter(arena);
         size = granules(request->bytes);
         i = fit_take(shard, size, request->stream);
         if (__builtin_expect(i, 1)) {
-            r = commit(arena, shard, i, size, request, pointer, ret);
-            return __builtin_expect(r < 0, 0) ? refuse(arena, request, true, err) : 0;
+            commit(arena, shard, i, size, request, ret);
+            return 0;
         }
         lock_drop(&shard->lock);
     }
-    return alloc_slowly(arena, request, pointer, ret, err);
-}
-
-int arena_alloc(struct arena *arena, const struct arena_request *request, struct arena_block *ret,
-                struct allot_error *err) {
-    return alloc(arena, request, false, ret, err);
-}
-
-int arena_alloc_pointer(struct arena *arena, const struct arena_request *request,
-                        uint64_t *ret_address, struct allot_error *err) {
-    struct arena_block block = { 0 };
-    int r;
-
-    r = alloc(arena, request, true, &block, err);
-    if (r == 0)
-        *ret_address = block.address;
-    return r;
+    return alloc_slowly(arena, request, ret, err);
 }
 
 /* The record of a block that waits for `n_streams` and, maybe, for the stream that had its memory.
@@ -269,20 +234,9 @@ static struct deferred_free *deferred_free_new(unsigned n_streams) {
     return deferred;
 }
 
-/* The host has no memory for the record: the block stays live. */
-static __attribute__((noinline)) int keep_live(struct shard *shard, uint32_t i) {
-    struct chunk *chunk = &shard->table.chunks[i];
-
-    if (chunk_state(chunk) == CHUNK_POINTED)
-        lookup_add(&shard->lookup, shard_address(shard, chunk), i); /* cannot fail: the entry was
-                                                                       just removed */
-    lock_drop(&shard->lock);
-    return -ENOMEM;
-}
-
-/* Free a live chunk that is no longer in the lookup. Called with the shard's lock, which it drops.
- * The stream that had the memory before may still use it, whatever the caller says about the block
- * itself. */
+/* Free a live chunk. Called with the shard's lock, which it drops. -ENOMEM: the host has no memory
+ * to record what it waits for, and the block stays live. The stream that had the memory before may
+ * still use it, whatever the caller says about the block itself. */
 static ALWAYS_INLINE int release(struct arena *arena, struct shard *shard, uint32_t i,
                                  const uint8_t *streams, unsigned n_streams,
                                  struct deferred_free *deferred) {
@@ -295,8 +249,10 @@ static ALWAYS_INLINE int release(struct arena *arena, struct shard *shard, uint3
         past = was.number;
         if (!n_streams)
             stream = past;
-        else if (n_streams == 1 && stream != past && !(deferred = deferred_free_new(n_streams)))
-            return keep_live(shard, i);
+        else if (n_streams == 1 && stream != past && !(deferred = deferred_free_new(n_streams))) {
+            lock_drop(&shard->lock);
+            return -ENOMEM;
+        }
     }
     shard->live_bytes -= bytes;
     tally_remove(shard->live, chunk->size);
@@ -345,19 +301,8 @@ static int check_streams(struct arena *arena, const uint8_t *streams, unsigned n
     return 0;
 }
 
-int arena_dealloc(struct arena *arena, uint64_t handle) {
-    struct shard *shard = find_live(arena, handle);
-
-    if (!shard)
-        return -EINVAL;
-    if (__builtin_expect(chunk_state(&shard->table.chunks[handle_index(handle)]) == CHUNK_POINTED,
-                         0))
-        lookup_take(&shard->lookup, address_of(shard, handle_index(handle)), address_of, shard);
-    return release(arena, shard, handle_index(handle), NULL, 0, NULL);
-}
-
-int arena_dealloc_on(struct arena *arena, uint64_t handle, const uint8_t *streams,
-                     unsigned n_streams) {
+int arena_dealloc(struct arena *arena, uint64_t handle, const uint8_t *streams,
+                  unsigned n_streams) {
     struct deferred_free *deferred = NULL;
     struct shard *shard;
     int r;
@@ -370,77 +315,7 @@ int arena_dealloc_on(struct arena *arena, uint64_t handle, const uint8_t *stream
         free(deferred);
         return -EINVAL;
     }
-    if (__builtin_expect(chunk_state(&shard->table.chunks[handle_index(handle)]) == CHUNK_POINTED,
-                         0))
-        lookup_take(&shard->lookup, address_of(shard, handle_index(handle)), address_of, shard);
     return release(arena, shard, handle_index(handle), streams, n_streams, deferred);
-}
-
-/* If shards have slices, the address tells the shard; otherwise try them all. Without streams, only
- * this lookup and the free itself remain, so everything is inlined. */
-static inline struct shard *find_pointer(struct arena *arena, uint64_t address, uint32_t *ret) {
-    unsigned n = atomic_load_explicit(&arena->n_shards, memory_order_acquire), first = 0;
-    uint64_t offset = address - arena->source.base;
-
-    if (arena->slices_end && n > 1) {
-        /* An address outside the reservation cannot be in a sliced shard; ask the others. */
-        const uint64_t slice = (arena->slices_end - 1 - offset) / arena->slice_bytes + 1;
-
-        first = slice < n ? (unsigned)slice : 0;
-        n = 1;
-    }
-    for (unsigned k = 0; k <= n; k++) {
-        struct shard *shard = k < n ? arena->shards[first + k] : arena->shards[PLAIN_INDEX];
-
-        if (!shard)
-            break;
-        lock_take(&shard->lock);
-        *ret = lookup_take(&shard->lookup, address, address_of, shard);
-        if (__builtin_expect(*ret, 1))
-            return shard;
-        lock_drop(&shard->lock);
-    }
-    return NULL;
-}
-
-int arena_dealloc_pointer(struct arena *arena, uint64_t address) {
-    uint32_t i;
-    struct shard *shard = find_pointer(arena, address, &i);
-
-    return shard ? release(arena, shard, i, NULL, 0, NULL) : -EINVAL;
-}
-
-int arena_dealloc_pointer_on(struct arena *arena, uint64_t address, const uint8_t *streams,
-                             unsigned n_streams) {
-    struct deferred_free *deferred = NULL;
-    struct shard *shard;
-    uint32_t i;
-    int r;
-
-    r = check_streams(arena, streams, n_streams, &deferred);
-    if (r < 0)
-        return r;
-    shard = find_pointer(arena, address, &i);
-    if (!shard) {
-        free(deferred);
-        return -EINVAL;
-    }
-    return release(arena, shard, i, streams, n_streams, deferred);
-}
-
-int arena_find(struct arena *arena, uint64_t handle, uint64_t *ret_address, uint64_t *ret_bytes) {
-    struct shard *shard = find_live(arena, handle);
-    const struct chunk *chunk;
-
-    if (!shard)
-        return -EINVAL;
-    chunk = &shard->table.chunks[handle_index(handle)];
-    if (ret_address)
-        *ret_address = shard_address(shard, chunk);
-    if (ret_bytes)
-        *ret_bytes = chunk_live_bytes(chunk);
-    lock_drop(&shard->lock);
-    return 0;
 }
 
 int arena_stream_new(struct arena *arena, uint64_t stream, uint8_t *ret) {

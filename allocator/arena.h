@@ -165,35 +165,17 @@ struct arena *arena_free(struct arena *arena);
  * start at a multiple of the granule. */
 int arena_alloc(struct arena *arena, const struct arena_request *request, struct arena_block *ret,
                 struct allot_error *err);
-/* Free a block that no queued work uses any more. (If a stream freed this memory before and got it
- * again as this block, the memory also waits for that earlier free.) -EINVAL: no live block has
- * this handle. */
-int arena_dealloc(struct arena *arena, uint64_t handle);
-/* Free a block that work queued on these streams may still use. With one stream, that stream can
- * reuse it at once. All other streams, and all streams if there are several, can reuse it after the
- * events. -EINVAL: no such block or stream; -ENOMEM: the host has no memory to record several
+/* Free a block that work queued on these streams may still use; no streams: no queued work uses it
+ * any more. With one stream, that stream can reuse it at once. All other streams, and all streams
+ * if there are several, can reuse it after the events. (If a stream freed this memory before and
+ * got it again as this block, the memory also waits for that earlier free.) -EINVAL: no live block
+ * has this handle, or there is no such stream; -ENOMEM: the host has no memory to record several
  * streams, and the block stays live. */
-int arena_dealloc_on(struct arena *arena, uint64_t handle, const uint8_t *streams,
-                     unsigned n_streams);
-
-/* The same by address, for callers that have nowhere to keep a handle. Costs a hash table. Only
- * blocks from arena_alloc_pointer() can be freed by address. */
-int arena_alloc_pointer(struct arena *arena, const struct arena_request *request,
-                        uint64_t *ret_address, struct allot_error *err);
-int arena_dealloc_pointer(struct arena *arena, uint64_t address);
-int arena_dealloc_pointer_on(struct arena *arena, uint64_t address, const uint8_t *streams,
-                             unsigned n_streams);
-
-/* The address and the requested bytes of a live block; either may be NULL. -EINVAL: no such
- * block. */
-int arena_find(struct arena *arena, uint64_t handle, uint64_t *ret_address, uint64_t *ret_bytes);
+int arena_dealloc(struct arena *arena, uint64_t handle, const uint8_t *streams, unsigned n_streams);
 
 /* Register a stream under the caller's own number for it, which stays valid until the arena ends.
  * -ENOSPC: there are ARENA_STREAMS_MAX already. */
 int arena_stream_new(struct arena *arena, uint64_t stream, uint8_t *ret);
-/* Check which events have completed. The arena also does this when it needs to; callers never have
- * to. */
-void arena_poll(struct arena *arena);
 
 /* The number of a name, such as an op's; the same name always has the same number. 0 if there is no
  * memory for it. A tag does not make an allocation slower. */

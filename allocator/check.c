@@ -7,8 +7,7 @@
  *    shard ends in its top;
  *  - a free chunk is in the bin of its size and stream, and bins hold nothing else; bitmaps agree;
  *  - every record is used once or on the list of unused ones;
- *  - all sums, per class too, are what the walk counts; the cap and the peaks are not passed;
- *  - the lookup finds exactly the live blocks of the pointer API.
+ *  - all sums, per class too, are what the walk counts; the cap and the peaks are not passed.
  */
 #include "allocator/internal.h"
 
@@ -18,7 +17,7 @@
 #include "base/error.h"
 
 struct count {
-    uint64_t live_bytes, deferred_size, hole_size, taken_size, mapped_size, pointers, records;
+    uint64_t live_bytes, deferred_size, hole_size, taken_size, mapped_size, records;
     uint64_t free[ARENA_STREAMS_MAX + 1], free_size[ARENA_STREAMS_MAX + 1], holes;
     tally live[BIN_ORDERS];
 };
@@ -43,10 +42,8 @@ static int check_chunk(const struct shard *shard, uint32_t i, struct count *coun
     count->records++;
     switch (chunk_state(chunk)) {
     case CHUNK_LIVE:
-    case CHUNK_POINTED:
         count->live_bytes += chunk_live_bytes(chunk);
         tally_add(count->live, chunk->size);
-        count->pointers += chunk_state(chunk) == CHUNK_POINTED;
         if ((chunk->mark & CHUNK_WASTE_MASK) > 256)
             return BROKEN("shard %u: chunk %u wastes %u bytes", shard->index, i,
                           chunk->mark & CHUNK_WASTE_MASK);
@@ -192,7 +189,7 @@ static int check_bins(const struct shard *shard, const struct bins *bins, unsign
 
 static int check_shard(const struct shard *shard, uint64_t *moving, struct allot_error *err) {
     struct count count = { 0 };
-    uint64_t in_lookup = 0, unused = 0;
+    uint64_t unused = 0;
     int r;
 
     r = check_tiles(shard, &count, err);
@@ -231,19 +228,6 @@ static int check_shard(const struct shard *shard, uint64_t *moving, struct allot
         if (count.live[order] != shard->live[order])
             return BROKEN("shard %u: live blocks of class %u are counted wrongly", shard->index,
                           order);
-
-    for (uint64_t at = 0; shard->lookup.mask && at <= shard->lookup.mask; at++) {
-        uint32_t i = shard->lookup.slots[at];
-
-        if (!i)
-            continue;
-        in_lookup++;
-        if (i >= shard->table.n_used || chunk_state(&shard->table.chunks[i]) != CHUNK_POINTED)
-            return BROKEN("shard %u: the lookup leads to chunk %u", shard->index, i);
-    }
-    if (in_lookup != count.pointers || in_lookup != shard->lookup.n)
-        return BROKEN("shard %u: %llu blocks have pointers, %llu are in the lookup", shard->index,
-                      (unsigned long long)count.pointers, (unsigned long long)in_lookup);
     return 0;
 }
 

@@ -19,7 +19,6 @@ enum chunk_state {
     CHUNK_UNUSED, /* a record without a chunk */
     CHUNK_EDGE,
     CHUNK_LIVE,
-    CHUNK_POINTED,  /* live, and can be found by its address */
     CHUNK_DEFERRED, /* freed on several streams: waits, in no bin */
     CHUNK_FREE,     /* in the bins of its stream, or of stream 0: free for all */
     CHUNK_TOP,      /* the mapped rest above every other chunk; may be empty; in no bin */
@@ -96,7 +95,7 @@ static inline unsigned chunk_state(const struct chunk *chunk) {
 }
 
 static inline bool chunk_is_live(const struct chunk *chunk) {
-    return (chunk_state(chunk) | 1) == CHUNK_POINTED;
+    return chunk_state(chunk) == CHUNK_LIVE;
 }
 
 static inline uint32_t chunk_link_next(const struct chunk *chunk) {
@@ -117,20 +116,20 @@ static inline void chunk_set_link_next(struct chunk *chunk, uint32_t i) {
 }
 
 /* Begin the block with this number in its shard. */
-static inline void chunk_set_live(struct chunk *chunk, enum chunk_state state, uint64_t serial,
-                                  uint32_t tag, uint32_t waste) {
+static inline void chunk_set_live(struct chunk *chunk, uint64_t serial, uint32_t tag,
+                                  uint32_t waste) {
     const uint32_t upper = (uint32_t)(serial >> CHUNK_MARK_BITS) << CHUNK_TAG_BITS;
 
-    chunk_set(chunk, state, (upper & CHUNK_LINK_MASK) | tag);
+    chunk_set(chunk, CHUNK_LIVE, (upper & CHUNK_LINK_MASK) | tag);
     chunk->mark = (uint32_t)serial << CHUNK_WASTE_BITS | waste;
 }
 
 /* Is the chunk live, and the block with this number, as far as CHUNK_SERIAL_BITS tell? */
 static inline bool chunk_is_block(const struct chunk *chunk, uint32_t serial) {
     const unsigned upper_bits = CHUNK_LINK_BITS - CHUNK_TAG_BITS;
-    const uint32_t upper = (uint32_t)CHUNK_POINTED << upper_bits | serial >> CHUNK_MARK_BITS;
+    const uint32_t upper = (uint32_t)CHUNK_LIVE << upper_bits | serial >> CHUNK_MARK_BITS;
 
-    return (chunk->word >> CHUNK_TAG_BITS | 1u << upper_bits) == upper &&
+    return chunk->word >> CHUNK_TAG_BITS == upper &&
            chunk->mark >> CHUNK_WASTE_BITS == (serial & (((uint32_t)1 << CHUNK_MARK_BITS) - 1));
 }
 

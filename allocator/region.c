@@ -87,7 +87,6 @@ struct shard *shard_free(struct shard *shard) {
         free(shard->bins[stream]);
     free(shard->holes);
     free(shard->regions);
-    lookup_done(&shard->lookup);
     chunk_table_done(&shard->table);
     if (shard->page_delta)
         munmap(shard->page_delta, page_delta_bytes(shard));
@@ -176,8 +175,6 @@ uint64_t shard_metadata_bytes(const struct shard *shard) {
 
     for (unsigned stream = 0; stream < ELEMENTSOF(shard->bins) && shard->bins[stream]; stream++)
         bytes += sizeof(*shard->bins[stream]);
-    if (shard->lookup.mask)
-        bytes += ((uint64_t)shard->lookup.mask + 1) * sizeof(*shard->lookup.slots);
     if (shard->page_delta)
         bytes += (shard->mapped_size / shard->page_size + 1) * sizeof(*shard->page_delta);
     return bytes;

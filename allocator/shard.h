@@ -15,7 +15,6 @@
 #include "allocator/bins.h"
 #include "allocator/chunk.h"
 #include "allocator/lock.h"
-#include "allocator/lookup.h"
 
 struct region {
     uint32_t offset, size; /* granules in the shard's space */
@@ -59,7 +58,6 @@ struct shard {
     struct bins *bins[ARENA_STREAMS_MAX + 1]; /* by stream; 0: free for all */
     struct bins *holes;
     uint8_t open[ARENA_STREAMS_MAX + 1]; /* by stream: last bit of its open epoch */
-    struct lookup lookup;                /* address → index, for the pointer API */
 
     atomic_uint residents; /* threads that allocate here: thread_shard.c */
     atomic_uint misses;    /* allocations that found nothing here; for grow.c */

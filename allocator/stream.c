@@ -200,10 +200,6 @@ bool stream_wait(struct arena *arena, uint8_t to) {
     return any;
 }
 
-void arena_poll(struct arena *arena) {
-    stream_poll(arena);
-}
-
 void stream_defer_free(struct arena *arena, struct shard *shard, uint32_t chunk,
                        const uint8_t *streams, unsigned n_streams, uint8_t past,
                        struct deferred_free *deferred) {

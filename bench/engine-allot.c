@@ -7,7 +7,9 @@
 #include <stdlib.h>
 
 #include "allocator/arena.h"
+#include "allocator/lock.h"
 #include "bench/engine.h"
+#include "bench/lookup.h"
 
 #define BASE ((uint64_t)1 << 44)
 #define TAGS 64
@@ -16,6 +18,8 @@ struct device {
     struct arena *arena;
     uint64_t capacity, held, peak, mapped;
     uint32_t tags[TAGS];
+    struct lock looking; /* for the next */
+    struct lookup lookup;
 };
 
 static int device_grow(void *userdata, uint64_t offset, uint64_t bytes, uint64_t *ret_bytes) {
@@ -95,6 +99,7 @@ static void end(void *arena) {
     struct device *device = arena;
 
     arena_free(device->arena);
+    lookup_done(&device->lookup);
     free(device);
 }
 
@@ -109,22 +114,35 @@ static uint64_t alloc_handle(void *arena, uint64_t bytes) {
 static void free_handle(void *arena, uint64_t block) {
     struct device *device = arena;
 
-    if (arena_dealloc(device->arena, block) < 0)
+    if (arena_dealloc(device->arena, block, NULL, 0) < 0)
         abort();
 }
 
 static uint64_t alloc_pointer(void *arena, uint64_t bytes) {
     struct device *device = arena;
     struct arena_request request = { .bytes = bytes, .tag = device->tags[bytes >> 8 & (TAGS - 1)] };
-    uint64_t address;
+    struct arena_block block;
+    int r;
 
-    return arena_alloc_pointer(device->arena, &request, &address, NULL) < 0 ? 0 : address;
+    if (arena_alloc(device->arena, &request, &block, NULL) < 0)
+        return 0;
+    lock_take(&device->looking);
+    r = lookup_add(&device->lookup, block.address, block.handle);
+    lock_drop(&device->looking);
+    if (r < 0)
+        abort();
+    return block.address;
 }
 
 static void free_pointer(void *arena, uint64_t block) {
     struct device *device = arena;
 
-    if (arena_dealloc_pointer(device->arena, block) < 0)
+    uint64_t handle;
+
+    lock_take(&device->looking);
+    handle = lookup_take(&device->lookup, block);
+    lock_drop(&device->looking);
+    if (arena_dealloc(device->arena, handle, NULL, 0) < 0)
         abort();
 }
 

@@ -260,8 +260,7 @@ static int alloc_parts(struct allot_error *err) {
     }
     for (uint32_t i = 0; r < 0 && i < allocation->n_parts; i++)
         if (allocation->parts[i].is_there)
-            arena_dealloc_on(arena, allocation->parts[i].block.handle, &allocation->memory->stream,
-                             1);
+            arena_dealloc(arena, allocation->parts[i].block.handle, &allocation->memory->stream, 1);
     return r;
 }
 
@@ -469,7 +468,7 @@ int gpu_memory_alloc_all(struct gpu *gpu, struct gpu_memory_part *parts, uint32_
 }
 
 void gpu_memory_dealloc(struct gpu *gpu, uint64_t handle) {
-    arena_dealloc_on(gpu->arena, handle, &gpu->memory->stream, 1);
+    arena_dealloc(gpu->arena, handle, &gpu->memory->stream, 1);
     wait_news(gpu);
 }
 

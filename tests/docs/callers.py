@@ -14,8 +14,6 @@ FOLDERS = ["base", "driver", "wire", "allocator", "libclient", "guard", "daemon"
 # Exported: their callers are programs that are not ours.
 FOREIGN = re.compile(r"^(cu[A-Z]|cublas[A-Z]|nccl[A-Z]|nvml[A-Z]|allot_|gpusim[A-Z]|main$|dl(v?sym|open)$|_|ISA$|LEVEL$)")
 EXCUSED = {
-    **dict.fromkeys(["arena_alloc_pointer", "arena_dealloc", "arena_dealloc_pointer", "arena_dealloc_pointer_on",
-                     "arena_find", "arena_poll"], "part of the arena's interface, which docs/allocator.md describes"),
     **dict.fromkeys(["arena_check", "broker_check_books", "plan_check"], "walks all that there is and finds what is wrong"),
     **dict.fromkeys(["cublas_check_codes", "cuda_check_codes", "nvml_check_codes"], "for the compiler alone"),
     **dict.fromkeys(["crc32c_by_table", "loops_baseline"], "the slower way, for the test that compares both"),

@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "allocator/arena.h"
+#include "allocator/internal.h"
 #include "base/error.h"
 #include "tests/support/allocator/device_oracle.h"
 #include "tests/support/suite.h"
@@ -70,24 +70,25 @@ static inline int try(uint64_t bytes) {
     int r = arena_alloc(arena, &request, &block, NULL);
 
     if (r == 0)
-        ck_assert_int_eq(arena_dealloc(arena, block.handle), 0);
+        ck_assert_int_eq(arena_dealloc(arena, block.handle, NULL, 0), 0);
     return r;
 }
 
-static inline void give(struct arena_block block) {
-    uint64_t bytes;
+/* What was requested, of a live block; no other thread uses the arena. */
+static inline uint64_t bytes_of(struct arena_block block) {
+    const struct shard *shard = arena->shards[handle_shard(block.handle)];
 
-    ck_assert_int_eq(arena_find(arena, block.handle, NULL, &bytes), 0);
-    device_oracle_give(oracle, block.address, bytes, NULL, 0);
-    ck_assert_int_eq(arena_dealloc(arena, block.handle), 0);
+    return chunk_live_bytes(&shard->table.chunks[handle_index(block.handle)]);
+}
+
+static inline void give(struct arena_block block) {
+    device_oracle_give(oracle, block.address, bytes_of(block), NULL, 0);
+    ck_assert_int_eq(arena_dealloc(arena, block.handle, NULL, 0), 0);
 }
 
 static inline void give_on(struct arena_block block, uint8_t stream) {
-    uint64_t bytes;
-
-    ck_assert_int_eq(arena_find(arena, block.handle, NULL, &bytes), 0);
-    device_oracle_give(oracle, block.address, bytes, &stream, 1);
-    ck_assert_int_eq(arena_dealloc_on(arena, block.handle, &stream, 1), 0);
+    device_oracle_give(oracle, block.address, bytes_of(block), &stream, 1);
+    ck_assert_int_eq(arena_dealloc(arena, block.handle, &stream, 1), 0);
 }
 
 static inline struct arena_stats stats(void) {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "allocator/internal.h"
 #include "base/error.h"
 #include "base/random.h"
 
@@ -97,7 +98,6 @@ struct arena_walk {
     struct {
         struct arena_block block;
         uint64_t bytes;
-        bool pointer;
         uint8_t stream;
     } blocks[BLOCKS];
     unsigned n_blocks;
@@ -155,8 +155,7 @@ static uint64_t some_bytes(struct arena_walk *walk) {
 
 static void do_alloc(struct arena_walk *walk) {
     struct arena_request request = { .bytes = some_bytes(walk) };
-    bool pointer = below(walk, 3) == 0;
-    struct arena_block block = { 0, 1 };
+    struct arena_block block = { 0 };
     struct allot_error err = { 0 };
     int r;
 
@@ -171,8 +170,7 @@ static void do_alloc(struct arena_walk *walk) {
     if (walk->options->oracle.regions && below(walk, 4) == 0)
         request.flags = ARENA_PLAIN;
 
-    r = pointer ? arena_alloc_pointer(walk->arena, &request, &block.address, &err)
-                : arena_alloc(walk->arena, &request, &block, &err);
+    r = arena_alloc(walk->arena, &request, &block, &err);
     if (r == -ENOMEM) {
         walk->failures++;
         if (!err.text[0])
@@ -187,8 +185,7 @@ static void do_alloc(struct arena_walk *walk) {
                        request.stream);
     walk->blocks[walk->n_blocks].block = block;
     walk->blocks[walk->n_blocks].bytes = request.bytes;
-    walk->blocks[walk->n_blocks].stream = request.stream;
-    walk->blocks[walk->n_blocks++].pointer = pointer;
+    walk->blocks[walk->n_blocks++].stream = request.stream;
     walk->allocs++;
     walk->live_bytes += request.bytes;
     walk->peak_bytes = MAX(walk->peak_bytes, walk->live_bytes);
@@ -208,43 +205,28 @@ static void do_free(struct arena_walk *walk, unsigned n) {
     }
     /* Before the arena has it: another thread might get it at once. */
     device_oracle_give(walk->oracle, block.address, walk->blocks[n].bytes, streams, n_streams);
-    if (walk->blocks[n].pointer)
-        r = n_streams ? arena_dealloc_pointer_on(walk->arena, block.address, streams, n_streams)
-                      : arena_dealloc_pointer(walk->arena, block.address);
-    else
-        r = n_streams ? arena_dealloc_on(walk->arena, block.handle, streams, n_streams)
-                      : arena_dealloc(walk->arena, block.handle);
+    r = arena_dealloc(walk->arena, block.handle, streams, n_streams);
     if (r < 0)
         snprintf(walk->mistake, sizeof(walk->mistake), "free: %s", strerror(-r));
-    if (!walk->blocks[n].pointer)
-        walk->last_freed = block.handle;
+    walk->last_freed = block.handle;
     walk->frees++;
     walk->live_bytes -= walk->blocks[n].bytes;
     walk->blocks[n] = walk->blocks[--walk->n_blocks];
 }
 
-/* What is not there must not be freed: handles that were, that never were, addresses inside. */
+/* What is not there must not be freed: handles that were, and that never were. */
 static void do_nonsense(struct arena_walk *walk) {
     uint64_t handle =
         below(walk, 2) ? walk->last_freed : (uint64_t)number(walk) << 32 | number(walk);
-    uint64_t address = number(walk);
     uint8_t stream = 200;
 
-    for (unsigned n = 0; n < walk->n_blocks; n++) {
-        if (!walk->blocks[n].pointer && walk->blocks[n].block.handle == handle)
-            return;
-        if (walk->blocks[n].pointer)
-            address = walk->blocks[n].block.address + 256 * (1 + below(walk, 3));
-    }
     for (unsigned n = 0; n < walk->n_blocks; n++)
-        if (walk->blocks[n].block.address == address)
+        if (walk->blocks[n].block.handle == handle)
             return;
     if ((handle >> 40 == 0 || handle == walk->last_freed) &&
-        arena_dealloc(walk->arena, handle) != -EINVAL)
+        arena_dealloc(walk->arena, handle, NULL, 0) != -EINVAL)
         snprintf(walk->mistake, sizeof(walk->mistake), "a handle without a block was freed");
-    if (arena_dealloc_pointer(walk->arena, address) != -EINVAL)
-        snprintf(walk->mistake, sizeof(walk->mistake), "an address without a block was freed");
-    if (arena_dealloc_on(walk->arena, handle, &stream, 1) != -EINVAL)
+    if (arena_dealloc(walk->arena, handle, &stream, 1) != -EINVAL)
         snprintf(walk->mistake, sizeof(walk->mistake), "a stream that is not there was accepted");
 }
 
@@ -297,7 +279,7 @@ static void step(struct arena_walk *walk) {
         if (walk->options->n_streams)
             device_oracle_run(walk->oracle, 1 + below(walk, walk->options->n_streams));
     } else if (what < 244)
-        arena_poll(walk->arena);
+        stream_poll(walk->arena);
     else if (what < 247)
         arena_trim(walk->arena, below(walk, 2) ? 0 : number(walk) % (8u MIB), NULL);
     else if (what < 250) {
@@ -361,7 +343,7 @@ char *arena_walk_run(const struct arena_walk_options *options, struct arena_walk
             device_oracle_run(walk->oracle, 1 + n % options->n_streams);
             if (n % 100)
                 continue;
-            arena_poll(walk->arena); /* records and queries fail now and then */
+            stream_poll(walk->arena); /* records and queries fail now and then */
             arena_get_stats(walk->arena, &stats);
             if (!stats.pending_bytes)
                 break;

@@ -65,7 +65,7 @@ START_TEST(a_report_advises_to_wait_only_where_that_helps) {
          * apart. */
         give_on(blocks[3], streams[0]);
         device_oracle_give(oracle, blocks[4].address, KIB(64), streams, 2);
-        ck_assert_int_eq(arena_dealloc_on(arena, blocks[4].handle, streams, 2), 0);
+        ck_assert_int_eq(arena_dealloc(arena, blocks[4].handle, streams, 2), 0);
         give(blocks[5]);
         for (unsigned n = 8; n < 14; n += 2)
             give(blocks[n]);

@@ -20,7 +20,7 @@
 #endif
 
 struct block {
-    uint64_t address, handle, bytes; /* handle 0: of the pointer API */
+    uint64_t address, handle, bytes;
     uint8_t stream;
 };
 
@@ -42,17 +42,13 @@ static struct block *take(uint64_t *random) {
         request.stream = block->stream = (uint8_t)(random_next(random) % (n_streams + 1));
     if (random_next(random) % 16 == 0)
         request.bytes = random_next(random) % 300000;
-    if (random_next(random) % 4 == 0)
-        r = arena_alloc_pointer(arena, &request, &block->address, NULL);
-    else {
-        r = arena_alloc(arena, &request, &got, NULL);
-        block->address = got.address;
-        block->handle = got.handle;
-    }
+    r = arena_alloc(arena, &request, &got, NULL);
     if (r < 0) {
         free(block);
         return NULL;
     }
+    block->address = got.address;
+    block->handle = got.handle;
     block->bytes = request.bytes;
     device_oracle_take(oracle, block->address, block->bytes, 0, block->stream);
     atomic_fetch_add(&live_bytes, block->bytes);
@@ -67,7 +63,6 @@ static struct block *take(uint64_t *random) {
 static void give(struct block *block, uint64_t *random) {
     uint8_t streams[2] = { block->stream, 0 };
     unsigned n = block->stream != 0;
-    int r;
 
     if (n) {
         uint8_t other = (uint8_t)(block->stream % n_streams + 1);
@@ -87,13 +82,7 @@ static void give(struct block *block, uint64_t *random) {
     device_oracle_give(oracle, block->address, block->bytes, streams, n);
     atomic_fetch_sub(&live_bytes, block->bytes);
     atomic_fetch_add(&n_frees, 1);
-    if (n)
-        r = block->handle ? arena_dealloc_on(arena, block->handle, streams, n)
-                          : arena_dealloc_pointer_on(arena, block->address, streams, n);
-    else
-        r = block->handle ? arena_dealloc(arena, block->handle)
-                          : arena_dealloc_pointer(arena, block->address);
-    ck_assert_int_eq(r, 0);
+    ck_assert_int_eq(arena_dealloc(arena, block->handle, streams, n), 0);
     free(block);
 }
 
@@ -121,7 +110,7 @@ static void *work(void *userdata) {
         if (n_streams && n % 4 == 0)
             device_oracle_run(oracle, 1 + (unsigned)(random_next(&random) % n_streams));
         if (n_streams && n % 64 == 0)
-            arena_poll(arena);
+            stream_poll(arena);
     }
     for (unsigned n = 0; n < ELEMENTSOF(own); n++)
         if (own[n])
@@ -195,7 +184,7 @@ START_TEST(threads_that_share_blocks_never_get_the_same_bytes) {
             for (unsigned k = 0; k < 400000 / 1000; k++)
                 for (unsigned s = 1; s <= n_streams; s++)
                     device_oracle_run(oracle, s);
-            arena_poll(arena);
+            stream_poll(arena);
             arena_get_stats(arena, &stats);
         }
         arena_trim(arena, 0, NULL);
@@ -225,7 +214,7 @@ static void *climb(void *userdata) {
         if (atomic_load(&serial))
             pthread_mutex_lock(&turn);
         if (blocks[at].handle) {
-            ck_assert_int_eq(arena_dealloc(arena, blocks[at].handle), 0);
+            ck_assert_int_eq(arena_dealloc(arena, blocks[at].handle, NULL, 0), 0);
             blocks[at].handle = 0;
             if (atomic_load(&serial))
                 model_live -= sizes[at];
@@ -252,7 +241,7 @@ static void *climb(void *userdata) {
         if (blocks[n].handle) {
             if (atomic_load(&serial))
                 pthread_mutex_lock(&turn);
-            ck_assert_int_eq(arena_dealloc(arena, blocks[n].handle), 0);
+            ck_assert_int_eq(arena_dealloc(arena, blocks[n].handle, NULL, 0), 0);
             if (atomic_load(&serial)) {
                 model_live -= sizes[n];
                 pthread_mutex_unlock(&turn);
@@ -299,7 +288,7 @@ static bool is_in_second(struct arena *of) {
     if (of->shards[1])
         of->shards[1]->allocates = NULL;
     ck_assert_int_eq(arena_alloc(of, &(struct arena_request){ .bytes = 1 }, &block, NULL), 0);
-    ck_assert_int_eq(arena_dealloc(of, block.handle), 0);
+    ck_assert_int_eq(arena_dealloc(of, block.handle, NULL, 0), 0);
     return of->shards[1] && of->shards[1]->allocates;
 }
 

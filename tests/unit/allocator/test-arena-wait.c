@@ -88,7 +88,7 @@ START_TEST(what_has_to_be_waited_for_is_asked_for_once_and_not_a_failure) {
         ck_assert_int_eq(arena_alloc(a, &(struct arena_request){ .bytes = MIB(6) }, &block, &err),
                          0);
         ck_assert_uint_eq(payer.paid_bytes, 0);
-        ck_assert_int_eq(arena_dealloc(a, block.handle), 0);
+        ck_assert_int_eq(arena_dealloc(a, block.handle, NULL, 0), 0);
         ck_assert_int_eq(arena_check(a, &err), 0);
         arena_free(a);
     }
@@ -107,7 +107,7 @@ START_TEST(after_a_refusal_the_rest_is_what_is_waited_for) {
             arena_alloc(a, &(struct arena_request){ .bytes = MIB(8) }, &blocks[i], NULL), 0);
     payer.paid_bytes = 0;
     payer.refuses = true;
-    arena_dealloc(a, blocks[0].handle);
+    arena_dealloc(a, blocks[0].handle, NULL, 0);
     ck_assert_int_eq(arena_alloc(a, &(struct arena_request){ .bytes = MIB(12) }, blocks, NULL),
                      -ENOMEM);
     /* 8 MiB are free, though elsewhere. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Blocks: sizes, handles, pointers, streams, numbers, words. */
+/* Blocks: sizes, handles, streams, numbers, words. */
 #include "tests/support/allocator/arena_fixture.h"
 
 START_TEST(blocks_of_no_bytes_have_an_address_each) {
@@ -124,7 +124,7 @@ START_TEST(memory_freed_on_a_stream_is_its_own_at_once_and_others_after_the_even
     ck_assert_int_eq(try(KIB(90)), -ENOMEM);
     for (unsigned n = 0; n < 40; n++) {
         device_oracle_run(oracle, one);
-        arena_poll(arena);
+        stream_poll(arena);
     }
     ck_assert_uint_eq(stats().pending_bytes, 0);
     b = take_on(KIB(90), two);
@@ -144,11 +144,11 @@ START_TEST(a_block_of_several_streams_waits_for_all_of_them) {
     ck_assert_int_eq(arena_stream_new(arena, 2, &streams[1]), 0);
     block = take_on(MIB(1), streams[0]);
     device_oracle_give(oracle, block.address, MIB(1), streams, 2);
-    ck_assert_int_eq(arena_dealloc_on(arena, block.handle, streams, 2), 0);
-    ck_assert_int_eq(arena_dealloc_on(arena, block.handle, streams, 2), -EINVAL);
+    ck_assert_int_eq(arena_dealloc(arena, block.handle, streams, 2), 0);
+    ck_assert_int_eq(arena_dealloc(arena, block.handle, streams, 2), -EINVAL);
     for (unsigned n = 0; n < 40; n++) {
         device_oracle_run(oracle, streams[0]);
-        arena_poll(arena);
+        stream_poll(arena);
     }
     ck_assert_int_eq(arena_alloc(arena,
                                  &(struct arena_request){ .bytes = MIB(1), .stream = streams[0] },
@@ -157,7 +157,7 @@ START_TEST(a_block_of_several_streams_waits_for_all_of_them) {
     right();
     for (unsigned n = 0; n < 40; n++) {
         device_oracle_run(oracle, streams[1]);
-        arena_poll(arena);
+        stream_poll(arena);
     }
     take_on(MIB(1), streams[0]);
     end();
@@ -188,12 +188,12 @@ START_TEST(host_memory_for_tags_and_waiting_frees_is_counted) {
     before = stats().metadata_bytes;
     for (unsigned n = 0; n < 100; n++) {
         device_oracle_give(oracle, blocks[n].address, 1000, streams, 2);
-        ck_assert_int_eq(arena_dealloc_on(arena, blocks[n].handle, streams, 2), 0);
+        ck_assert_int_eq(arena_dealloc(arena, blocks[n].handle, streams, 2), 0);
     }
     ck_assert_uint_ge(stats().metadata_bytes, before + 100 * 40);
     for (unsigned n = 0; stats().pending_bytes && n < 1000; n++) {
         device_oracle_run(oracle, streams[n % 2]);
-        arena_poll(arena);
+        stream_poll(arena);
     }
     ck_assert_uint_eq(stats().metadata_bytes, before);
     end();
@@ -232,37 +232,14 @@ START_TEST(a_handle_is_good_for_one_free) {
     begin(&placed, &plainly);
     a = take(1000);
     give(a);
-    ck_assert_int_eq(arena_dealloc(arena, a.handle), -EINVAL);
+    ck_assert_int_eq(arena_dealloc(arena, a.handle, NULL, 0), -EINVAL);
     b = take(1000);
     ck_assert_uint_eq(a.address, b.address);
     ck_assert_uint_ne(a.handle, b.handle);
-    ck_assert_int_eq(arena_dealloc(arena, a.handle), -EINVAL);
-    ck_assert_int_eq(arena_dealloc(arena, 0), -EINVAL);
-    ck_assert_int_eq(arena_dealloc(arena, UINT64_MAX), -EINVAL);
-    ck_assert_int_eq(arena_find(arena, a.handle, NULL, NULL), -EINVAL);
+    ck_assert_int_eq(arena_dealloc(arena, a.handle, NULL, 0), -EINVAL);
+    ck_assert_int_eq(arena_dealloc(arena, 0, NULL, 0), -EINVAL);
+    ck_assert_int_eq(arena_dealloc(arena, UINT64_MAX, NULL, 0), -EINVAL);
     give(b);
-    end();
-}
-END_TEST
-
-START_TEST(pointers_lead_to_their_blocks_and_other_addresses_to_none) {
-    uint64_t addresses[500];
-
-    begin(&(struct device_oracle_options){ .span_bytes = MIB(64), .regions = true }, &plainly);
-    for (unsigned n = 0; n < 500; n++) {
-        struct arena_request request = { .bytes = 256 * (n % 9 + 1),
-                                         .flags = n % 5 ? 0 : ARENA_PLAIN };
-
-        ck_assert_int_eq(arena_alloc_pointer(arena, &request, &addresses[n], NULL), 0);
-        ck_assert_int_eq(arena_dealloc_pointer(arena, addresses[n] + 256), -EINVAL);
-    }
-    right();
-    for (unsigned n = 0; n < 500; n++) {
-        ck_assert_int_eq(arena_dealloc_pointer(arena, addresses[n * 7 % 500]), 0);
-        ck_assert_int_eq(arena_dealloc_pointer(arena, addresses[n * 7 % 500]), -EINVAL);
-    }
-    ck_assert_int_eq(arena_dealloc_pointer(arena, 0), -EINVAL);
-    ck_assert_uint_eq(stats().live_blocks, 0);
     end();
 }
 END_TEST
@@ -330,7 +307,6 @@ START_TEST(unknown_tags_and_flags_are_refused) {
         request.tag = tag;
         ck_assert_int_eq(arena_alloc(arena, &request, &block, &err), -EINVAL);
         ck_assert_msg(strstr(err.text, "no tag"), "%s", err.text);
-        ck_assert_int_eq(arena_alloc_pointer(arena, &request, &block.address, NULL), -EINVAL);
     }
     ck_assert_uint_eq(block.handle, 7);
     request.tag = arena_tag(arena, "conv");
@@ -466,7 +442,6 @@ SUITE("arena", blocks_of_no_bytes_have_an_address_each,
       a_block_of_several_streams_waits_for_all_of_them,
       host_memory_for_tags_and_waiting_frees_is_counted,
       before_failing_a_stream_is_made_to_wait_or_else_the_host, a_handle_is_good_for_one_free,
-      pointers_lead_to_their_blocks_and_other_addresses_to_none,
       the_report_names_holders_and_what_would_help, classes_count_what_is_live_and_free,
       the_largest_hole_is_exact_among_hundreds_of_nearly_its_size,
       the_same_calls_give_the_same_offsets, a_source_that_cannot_work_is_refused,

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "allocator/bins.h"
-#include "allocator/lookup.h"
 #include "base/random.h"
 #include "tests/support/suite.h"
 
@@ -67,39 +66,5 @@ START_TEST(what_is_found_fits_and_is_hardly_larger_than_the_smallest_that_does) 
 }
 END_TEST
 
-static uint64_t address_of(const void *userdata, uint32_t i) {
-    return ((const uint64_t *)userdata)[i];
-}
-
-START_TEST(the_lookup_finds_what_was_added_and_nothing_else) {
-    cleanup(freep) uint64_t *addresses = calloc(4097, sizeof(*addresses));
-    struct lookup lookup = { 0 };
-    uint64_t random = 9;
-    bool in[4097] = { 0 };
-
-    ck_assert_ptr_nonnull(addresses);
-    for (uint32_t i = 1; i < 4097; i++)
-        addresses[i] = (i % 2 ? (uint64_t)i << 8 : random_next(&random) & ~(uint64_t)255) + 256;
-    ck_assert_uint_eq(lookup_take(&lookup, 256, address_of, addresses), 0);
-    for (unsigned n = 0; n < 200000; n++) {
-        uint32_t i = 1 + (uint32_t)(random_next(&random) % 4096);
-
-        if (in[i])
-            ck_assert_uint_eq(lookup_take(&lookup, addresses[i], address_of, addresses), i);
-        else {
-            ck_assert_uint_eq(lookup_take(&lookup, addresses[i], address_of, addresses), 0);
-            ck_assert_int_eq(lookup_reserve(&lookup, address_of, addresses), 0);
-            lookup_add(&lookup, addresses[i], i);
-        }
-        in[i] = !in[i];
-    }
-    for (uint32_t i = 1; i < 4097; i++)
-        ck_assert_uint_eq(lookup_take(&lookup, addresses[i], address_of, addresses), in[i] ? i : 0);
-    ck_assert_uint_eq(lookup.n, 0);
-    lookup_done(&lookup);
-}
-END_TEST
-
 SUITE("bins", bins_are_exact_when_small_and_narrow_when_large,
-      what_is_found_fits_and_is_hardly_larger_than_the_smallest_that_does,
-      the_lookup_finds_what_was_added_and_nothing_else)
+      what_is_found_fits_and_is_hardly_larger_than_the_smallest_that_does)
