@@ -239,12 +239,7 @@ static int plan_make(struct memory_plan *plan) {
     return halt_is_set(plan->skyline.halt) ? -ECANCELED : 0;
 }
 
-int plan_fast(struct plan_buffer *buffers, size_t n, uint64_t *ret_bytes) {
-    return plan_fast_until(buffers, n, NULL, ret_bytes);
-}
-
-int plan_fast_until(struct plan_buffer *buffers, size_t n, const atomic_bool *halt,
-                    uint64_t *ret_bytes) {
+int plan_fast(struct plan_buffer *buffers, size_t n, const atomic_bool *halt, uint64_t *ret_bytes) {
     cleanup(plan_done) struct memory_plan plan = { 0 };
     int r;
 
@@ -259,34 +254,5 @@ int plan_fast_until(struct plan_buffer *buffers, size_t n, const atomic_bool *ha
     for (uint32_t i = 0; i < plan.lives.n; i++)
         buffers[plan.lives.life[i].index].offset = plan.best_offsets[i];
     *ret_bytes = plan.lives.n ? plan.best : 0;
-    return 0;
-}
-
-int plan_lower_bound(const struct plan_buffer *buffers, size_t n, uint64_t *ret_bytes) {
-    cleanup(plan_lives_done) struct plan_lives lives = { 0 };
-    int r;
-
-    r = plan_lives_init(&lives, buffers, n);
-    if (r == 0)
-        *ret_bytes = lives.lower;
-    return r;
-}
-
-int plan_check(const struct plan_buffer *buffers, size_t n, uint64_t bytes) {
-    for (size_t i = 0; i < n; i++) {
-        const struct plan_buffer *a = &buffers[i];
-
-        if (a->start >= a->end || !a->bytes)
-            continue;
-        if (a->bytes > bytes || a->offset > bytes - a->bytes)
-            return -EUCLEAN;
-        for (size_t k = 0; k < i; k++) {
-            const struct plan_buffer *b = &buffers[k];
-
-            if (b->start < b->end && a->start < b->end && b->start < a->end &&
-                a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes)
-                return -EUCLEAN;
-        }
-    }
     return 0;
 }

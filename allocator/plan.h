@@ -35,10 +35,6 @@ struct plan_buffer {
     uint64_t offset;     /* where the plan puts it */
 };
 
-/* The most bytes that are live at once. -ENOMEM; -EOVERFLOW: the buffers have more than 2^63 - 1
- * bytes in all, or there are more than 2^29 - 1 of them. */
-int plan_lower_bound(const struct plan_buffer *buffers, size_t n, uint64_t *ret_bytes);
-
 /*
  * Fast: fills in the offsets, and in `*ret_bytes` the bytes that they need. It takes some
  * milliseconds for ten thousand buffers of any shape, and hardly more than in proportion to their
@@ -46,14 +42,10 @@ int plan_lower_bound(const struct plan_buffer *buffers, size_t n, uint64_t *ret_
  * thousand buffers, and for many more with short lifetimes. Then the result is never worse than
  * that plan.
  *
- * Offsets are sums of sizes: where all sizes are multiples of an alignment, so are all offsets. On
- * failure, as above, nothing is changed.
+ * Offsets are sums of sizes: where all sizes are multiples of an alignment, so are all offsets.
+ *
+ * -ENOMEM; -EOVERFLOW: the buffers have more than 2^63 - 1 bytes in all, or there are more than
+ * 2^29 - 1 of them; -ECANCELED: another thread has set `*halt` (NULL: never). On failure, nothing
+ * is changed.
  */
-int plan_fast(struct plan_buffer *buffers, size_t n, uint64_t *ret_bytes);
-
-/* The same, until another thread sets `*halt`: -ECANCELED, and nothing is changed. */
-int plan_fast_until(struct plan_buffer *buffers, size_t n, const atomic_bool *halt,
-                    uint64_t *ret_bytes);
-
-/* -EUCLEAN if two buffers share a byte while both live, or one ends beyond `bytes`. O(n²). */
-int plan_check(const struct plan_buffer *buffers, size_t n, uint64_t bytes);
+int plan_fast(struct plan_buffer *buffers, size_t n, const atomic_bool *halt, uint64_t *ret_bytes);

@@ -69,7 +69,7 @@ static int run_seed(struct row *row, const struct plan_shape *shape, struct plan
         uint64_t count = read_counter(counter);
         double before = seconds();
 
-        if (plan_fast(buffers, n, &bytes) < 0)
+        if (plan_fast(buffers, n, NULL, &bytes) < 0)
             return EXIT_FAILURE;
         best = MIN(best, seconds() - before);
         count = read_counter(counter) - count;
@@ -146,7 +146,7 @@ static int run_file(const char *path, double budget) {
         }
         buffers[n++] = (struct plan_buffer){ start, end, size, 0 };
     }
-    if (plan_lower_bound(buffers, n, &lower) < 0 || plan_fast(buffers, n, &fast) < 0)
+    if (plan_lower_bound(buffers, n, &lower) < 0 || plan_fast(buffers, n, NULL, &fast) < 0)
         return -EINVAL;
     before = seconds();
     r = plan_search(buffers, n, capacity, (uint64_t)(budget * 1e6), &bytes);

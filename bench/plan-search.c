@@ -31,6 +31,7 @@
 #include "bench/plan-pack.h"
 #include "base/cleanup.h"
 #include "base/random.h"
+#include "tests/support/allocator/plan_shape.h"
 
 /* Failures that are remembered; those that come later take the places of earlier ones. */
 #define FAILURES 65536
@@ -378,7 +379,7 @@ int plan_search(struct plan_buffer *buffers, size_t n, uint64_t target_bytes, ui
 
     r = plan_lower_bound(buffers, n, &lower);
     if (r == 0)
-        r = plan_fast(buffers, n, &best);
+        r = plan_fast(buffers, n, NULL, &best);
     if (r < 0)
         return r;
     *ret_bytes = best;

@@ -14,10 +14,9 @@ FOLDERS = ["base", "driver", "wire", "allocator", "libclient", "guard", "daemon"
 # Exported: their callers are programs that are not ours.
 FOREIGN = re.compile(r"^(cu[A-Z]|cublas[A-Z]|nccl[A-Z]|nvml[A-Z]|allot_|gpusim[A-Z]|main$|dl(v?sym|open)$|_|ISA$|LEVEL$)")
 EXCUSED = {
-    **dict.fromkeys(["arena_check", "broker_check_books", "plan_check"], "walks all that there is and finds what is wrong"),
+    **dict.fromkeys(["arena_check", "broker_check_books"], "walks all that there is and finds what is wrong"),
     **dict.fromkeys(["cublas_check_codes", "cuda_check_codes", "nvml_check_codes"], "for the compiler alone"),
     **dict.fromkeys(["crc32c_by_table", "loops_baseline"], "the slower way, for the test that compares both"),
-    **dict.fromkeys(["plan_fast", "plan_lower_bound"], "what the planner is measured by"),
     "broker_dump": "the whole state as records, which a test compares with those of the log",
     "config_parse": "the fuzzer's way in: a text instead of files",
     "executor_free": "a process has one executor, until its end; a test has several",

@@ -188,7 +188,7 @@ static int pack_space(struct layout *layout, uint32_t space, struct plan_buffer 
                 .bytes = storage->bytes,
             };
     }
-    r = plan_fast_until(buffers, n, layout->compile->request->halt, &program->slab_bytes[space]);
+    r = plan_fast(buffers, n, layout->compile->request->halt, &program->slab_bytes[space]);
     if (r < 0)
         return r;
     n = 0;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/allocator/plan_shape.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "allocator/plan_lives.h"
 #include "base/cleanup.h"
 #include "base/random.h"
 
@@ -407,4 +409,33 @@ const char *plan_mistake(const struct plan_buffer *buffers, size_t n, uint64_t b
         n_live++;
     }
     return NULL;
+}
+
+int plan_lower_bound(const struct plan_buffer *buffers, size_t n, uint64_t *ret_bytes) {
+    cleanup(plan_lives_done) struct plan_lives lives = { 0 };
+    int r;
+
+    r = plan_lives_init(&lives, buffers, n);
+    if (r == 0)
+        *ret_bytes = lives.lower;
+    return r;
+}
+
+int plan_check(const struct plan_buffer *buffers, size_t n, uint64_t bytes) {
+    for (size_t i = 0; i < n; i++) {
+        const struct plan_buffer *a = &buffers[i];
+
+        if (a->start >= a->end || !a->bytes)
+            continue;
+        if (a->bytes > bytes || a->offset > bytes - a->bytes)
+            return -EUCLEAN;
+        for (size_t k = 0; k < i; k++) {
+            const struct plan_buffer *b = &buffers[k];
+
+            if (b->start < b->end && a->start < b->end && b->start < a->end &&
+                a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes)
+                return -EUCLEAN;
+        }
+    }
+    return 0;
 }

@@ -53,7 +53,7 @@ START_TEST(no_search_is_worse_than_the_fast_plan) {
 
         make(buffers, n, &random);
         ck_assert_int_eq(plan_lower_bound(buffers, n, &lower), 0);
-        ck_assert_int_eq(plan_fast(buffers, n, &fast), 0);
+        ck_assert_int_eq(plan_fast(buffers, n, NULL, &fast), 0);
         ck_assert_int_ge(plan_search(buffers, n, 0, 5000, &searched), 0);
         ck_assert_msg(plan_check(buffers, n, searched) == 0, "seed %llu", (unsigned long long)seed);
         ck_assert_uint_le(searched, fast);
@@ -91,7 +91,7 @@ START_TEST(the_search_finds_plans_without_a_gap) {
             n += cut(&buffers[random_next(&random) % n], &buffers[n], &random);
         ck_assert_int_eq(plan_lower_bound(buffers, n, &lower), 0);
         ck_assert_uint_eq(lower, 1 << 16);
-        ck_assert_int_eq(plan_fast(buffers, n, &fast), 0);
+        ck_assert_int_eq(plan_fast(buffers, n, NULL, &fast), 0);
         /* Some milliseconds are enough; the limit is for machines that have other things to do. */
         ck_assert_int_eq(plan_search(buffers, n, 0, 60000000, &searched), 1);
         ck_assert_uint_eq(searched, lower);
@@ -115,7 +115,7 @@ START_TEST(without_a_budget_the_search_is_the_fast_plan) {
 
             plan_shapes[s].make(buffers, sizes[k], &random);
             memcpy(searched, buffers, sizes[k] * sizeof(*buffers));
-            ck_assert_int_eq(plan_fast(buffers, sizes[k], &fast), 0);
+            ck_assert_int_eq(plan_fast(buffers, sizes[k], NULL, &fast), 0);
             ck_assert_int_eq(plan_lower_bound(buffers, sizes[k], &lower), 0);
             ck_assert_int_eq(plan_search(searched, sizes[k], 0, 0, &bytes), fast == lower);
             ck_assert_uint_eq(fast, bytes);
@@ -138,7 +138,7 @@ START_TEST(the_largest_search_and_one_beyond_it_end_well) {
             buffers[i] = (struct plan_buffer){ start, start + 1 + random_next(&random) % 40,
                                                (1 + random_next(&random) % 1000) * 256, 0 };
         }
-        ck_assert_int_eq(plan_fast(buffers, sizes[k], &fast), 0);
+        ck_assert_int_eq(plan_fast(buffers, sizes[k], NULL, &fast), 0);
         ck_assert_int_ge(plan_search(buffers, sizes[k], 0, 300000, &searched), 0);
         ck_assert_uint_le(searched, fast);
         ck_assert_int_eq(plan_check(buffers, sizes[k], searched), 0);
