@@ -361,10 +361,6 @@ void broker_books_lost(struct broker *broker);
 void broker_grace_begin(struct broker *broker, struct moment now);
 uint64_t broker_grace_until(const struct broker *broker); /* 0: no grace */
 
-/* The whole state as records, except META. */
-void broker_dump(const struct broker *broker,
-                 void (*fn)(void *userdata, const struct record *record), void *userdata);
-
 /* ---- Reading --------------------------------------------------------------------------------- */
 
 struct lease *broker_lease(const struct broker *broker, uint64_t id); /* NULL: none */

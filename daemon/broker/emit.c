@@ -191,50 +191,6 @@ void emit_waiter_gone(struct broker *broker, uint64_t waiter) {
     broker->sink.record(broker->sink.userdata, &record);
 }
 
-void broker_dump(const struct broker *broker,
-                 void (*fn)(void *userdata, const struct record *record), void *userdata) {
-    struct record record;
-    struct lease *lease;
-    struct holder *holder;
-    struct releasing *releasing;
-    struct recovered_waiter *recovered;
-
-    for (size_t pos = 0; (lease = map_next(&broker->leases, &pos));) {
-        make_lease(&record, lease);
-        fn(userdata, &record);
-        holder = lease->owner ? holder_find(lease, &lease->owner->process) : NULL;
-        if (lease->owner && !(holder && (holder->is_attached || holder->is_absent)) &&
-            !releasing_find(broker, lease->id, &lease->owner->process)) {
-            make_owner(&record, lease);
-            fn(userdata, &record);
-        }
-        list_foreach (holder, &lease->holders, in_lease) {
-            if (!holder->is_attached && !holder->is_absent)
-                continue;
-            make_holder(&record, holder);
-            fn(userdata, &record);
-        }
-    }
-    list_foreach (releasing, &broker->releasing, in_broker) {
-        make_releasing(&record, releasing);
-        fn(userdata, &record);
-    }
-    for (unsigned which = 0; which < 2; which++) {
-        struct rank_tree_node *root = which ? broker->requests : broker->growths;
-
-        for (struct rank_tree_node *node = rank_tree_first(root); node;
-             node = rank_tree_next(node)) {
-            make_waiter(&record, rank_tree_entry(node, struct waiter, in_queue));
-            fn(userdata, &record);
-        }
-    }
-    list_foreach (recovered, &broker->recovered, in_broker) {
-        record.kind = RECORD_WAITER;
-        record.waiter = recovered->record;
-        fn(userdata, &record);
-    }
-}
-
 void emit_notice(struct broker *broker, const struct lease *lease, enum notice_kind kind,
                  const struct gpuid *device, const char *text) {
     struct notice notice = { .kind = kind, .device = device, .text = text };

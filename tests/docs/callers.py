@@ -17,7 +17,6 @@ EXCUSED = {
     **dict.fromkeys(["arena_check", "broker_check_books"], "walks all that there is and finds what is wrong"),
     **dict.fromkeys(["cublas_check_codes", "cuda_check_codes", "nvml_check_codes"], "for the compiler alone"),
     **dict.fromkeys(["crc32c_by_table", "loops_baseline"], "the slower way, for the test that compares both"),
-    "broker_dump": "the whole state as records, which a test compares with those of the log",
     "config_parse": "the fuzzer's way in: a text instead of files",
     "executor_free": "a process has one executor, until its end; a test has several",
     **dict.fromkeys(["hand_n_readers_replaced", "hand_n_replaced", "hand_stale_since"], "what a test waits for"),

@@ -514,3 +514,39 @@ const struct verdict *fixture_told(const struct broker_fixture *fixture, uint64_
             return &fixture->told[i].verdict;
     return NULL;
 }
+
+void fixture_dump(struct broker_fixture *fixture,
+                  void (*fn)(void *userdata, const struct record *record), void *userdata) {
+    struct broker *broker = fixture->broker;
+    const struct broker_sink sink = broker->sink;
+    struct lease *lease;
+    struct holder *holder;
+    struct releasing *releasing;
+    struct recovered_waiter *recovered;
+
+    broker->sink.record = fn;
+    broker->sink.userdata = userdata;
+    for (size_t pos = 0; (lease = map_next(&broker->leases, &pos));) {
+        emit_lease(broker, lease);
+        holder = lease->owner ? holder_find(lease, &lease->owner->process) : NULL;
+        if (lease->owner && !(holder && (holder->is_attached || holder->is_absent)) &&
+            !releasing_find(broker, lease->id, &lease->owner->process))
+            emit_owner(broker, lease);
+        list_foreach (holder, &lease->holders, in_lease)
+            emit_holder(broker, holder);
+    }
+    list_foreach (releasing, &broker->releasing, in_broker)
+        emit_releasing(broker, releasing);
+    for (unsigned which = 0; which < 2; which++) {
+        struct rank_tree_node *root = which ? broker->requests : broker->growths;
+
+        for (struct rank_tree_node *node = rank_tree_first(root); node; node = rank_tree_next(node))
+            emit_waiter(broker, rank_tree_entry(node, struct waiter, in_queue));
+    }
+    list_foreach (recovered, &broker->recovered, in_broker) {
+        struct record record = { .kind = RECORD_WAITER, .waiter = recovered->record };
+
+        fn(userdata, &record);
+    }
+    broker->sink = sink;
+}

@@ -126,3 +126,7 @@ uint64_t fixture_left(const struct broker_fixture *fixture,
 
 /* The last verdict told for a tag; NULL: none yet. */
 const struct verdict *fixture_told(const struct broker_fixture *fixture, uint64_t tag);
+
+/* The whole state as records, except META: what a log says of it that is complete. */
+void fixture_dump(struct broker_fixture *fixture,
+                  void (*fn)(void *userdata, const struct record *record), void *userdata);

@@ -134,7 +134,7 @@ static void compare_record(void *userdata, const struct record *record) {
 static void compare_records(struct chaos *chaos) {
     for (size_t i = 0; i < N_LIVE; i++)
         chaos->live[i].is_dumped = false;
-    broker_dump(chaos->fixture->broker, compare_record, chaos);
+    fixture_dump(chaos->fixture, compare_record, chaos);
     for (size_t i = 0; i < N_LIVE; i++) {
         const struct record *record = &chaos->live[i].record;
 

@@ -208,8 +208,8 @@ START_TEST(a_dump_says_the_same_as_the_log) {
     fixture_get(fixture, 11, 1001, fixture_fixed(1, 3));
     fixture_ask(fixture, 12, 1002, &request, 1);
     dump.n = 0;
-    broker_dump(fixture->broker, (void (*)(void *, const struct record *))note,
-                &(struct broker_fixture){ .userdata = &dump });
+    fixture_dump(fixture, (void (*)(void *, const struct record *))note,
+                 &(struct broker_fixture){ .userdata = &dump });
     ck_assert_uint_ge(dump.n, 5);
     start_again(fixture, &dump, 2, 40, 1);
     ck_assert_uint_eq(broker_lease(fixture->broker, lease)->shares[1].held_bytes, 6 * GIB);
