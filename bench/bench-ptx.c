@@ -13,6 +13,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "sim/ptx/exec/exec.h"
 #include "tests/support/sim/ptx/exec/ptx_scalar.h"
 #include "tests/support/sim/ptx/ptx_fixture.h"
 
@@ -182,7 +183,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: bench-ptx [numeric.ptx]; without nvcc the file must be given\n");
         return 2;
     }
-    printf("executor built for %s\n", ptx_isa_name());
+    printf("executor built for %s\n", ptx_isa_get()->name);
     measure_kernels(path);
     measure_load(path);
     return 0;

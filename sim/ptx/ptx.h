@@ -212,6 +212,3 @@ struct ptx_result {
  * dimensions or parameters, -EBADMSG if the kernel cannot be translated, -ENOMEM.
  */
 int ptx_launch(const struct ptx_launch *launch, struct ptx_result *ret, struct allot_error *err);
-
-/* Which build of the executor this CPU runs: "x86-64-v3", "baseline". */
-const char *ptx_isa_name(void);

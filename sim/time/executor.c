@@ -56,8 +56,6 @@ struct executor {
     unsigned n_threads;  /* wanted */
     unsigned n_running;  /* device threads started */
     bool host_running, polled_running;
-    bool ending;
-    unsigned refs; /* the owner and each thread */
     struct timeline timeline;
     uint64_t n_searches;
 };
@@ -159,18 +157,6 @@ static void finish(struct executor *executor, struct work *work, uint64_t cost_n
     pthread_cond_broadcast(&executor->done);
 }
 
-static void executor_unref(struct executor *executor) {
-    if (__atomic_sub_fetch(&executor->refs, 1, __ATOMIC_ACQ_REL))
-        return;
-    timeline_done(&executor->timeline);
-    pthread_cond_destroy(&executor->done);
-    pthread_cond_destroy(&executor->device.filled);
-    pthread_cond_destroy(&executor->host.filled);
-    pthread_cond_destroy(&executor->polled.filled);
-    pthread_mutex_destroy(&executor->lock);
-    free(executor);
-}
-
 /* Drop a reference; the lock is released while the work is freed. */
 static void drop_locked(struct executor *executor, struct work *work) {
     work = drop(work);
@@ -199,27 +185,22 @@ _Atomic bool *executor_waiting_flag(void) {
     return running ? &running->waiting : NULL;
 }
 
-static void serve(struct executor *executor, struct queue *queue) {
+/* The executor's threads end with the process. */
+static _Noreturn void serve(struct executor *executor, struct queue *queue) {
     pthread_mutex_lock(&executor->lock);
     for (;;) {
-        while (!queue->first && !executor->ending)
+        while (!queue->first)
             pthread_cond_wait(&queue->filled, &executor->lock);
-        if (executor->ending)
-            break;
         execute(executor, queue_take(queue));
     }
-    pthread_mutex_unlock(&executor->lock);
-    executor_unref(executor);
 }
 
-static void *serve_device(void *argument) {
+static _Noreturn void *serve_device(void *argument) {
     serve(argument, &((struct executor *)argument)->device);
-    return NULL;
 }
 
-static void *serve_host(void *argument) {
+static _Noreturn void *serve_host(void *argument) {
     serve(argument, &((struct executor *)argument)->host);
-    return NULL;
 }
 
 /* Ask for the condition of each work in the queue; those where it holds go on. Needs the lock. */
@@ -257,11 +238,11 @@ static void wait_some(struct executor *executor, uint64_t ns) {
     pthread_cond_timedwait(&executor->done, &executor->lock, &until);
 }
 
-static void *serve_polled(void *argument) {
+static _Noreturn void *serve_polled(void *argument) {
     struct executor *executor = argument;
 
     pthread_mutex_lock(&executor->lock);
-    while (!executor->ending) {
+    for (;;) {
         if (!executor->polled.first) {
             pthread_cond_wait(&executor->polled.filled, &executor->lock);
             continue;
@@ -274,9 +255,6 @@ static void *serve_polled(void *argument) {
          */
         wait_some(executor, POLL_NS);
     }
-    pthread_mutex_unlock(&executor->lock);
-    executor_unref(executor);
-    return NULL;
 }
 
 /* The executor's threads take none of the program's signals. */
@@ -290,10 +268,7 @@ static int start_thread(struct executor *executor, void *(*fn)(void *)) {
     pthread_attr_init(&attr);
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    __atomic_add_fetch(&executor->refs, 1, __ATOMIC_RELAXED);
     r = pthread_create(&thread, &attr, fn, executor);
-    if (r)
-        __atomic_sub_fetch(&executor->refs, 1, __ATOMIC_RELAXED);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attr);
     return -r;
@@ -310,22 +285,8 @@ int executor_new(struct executor **ret, unsigned n_threads) {
     pthread_cond_init(&executor->host.filled, NULL);
     pthread_cond_init(&executor->polled.filled, NULL);
     executor->n_threads = MAX(n_threads, 1u);
-    executor->refs = 1;
     *ret = executor;
     return 0;
-}
-
-struct executor *executor_free(struct executor *executor) {
-    if (!executor)
-        return NULL;
-    pthread_mutex_lock(&executor->lock);
-    executor->ending = true;
-    pthread_cond_broadcast(&executor->device.filled);
-    pthread_cond_broadcast(&executor->host.filled);
-    pthread_cond_broadcast(&executor->polled.filled);
-    pthread_mutex_unlock(&executor->lock);
-    executor_unref(executor);
-    return NULL;
 }
 
 /* Threads start when there is something to do: most processes only look at the devices. */

@@ -4,9 +4,9 @@
  * Executor: runs the work of a process's streams in order, asynchronously to the threads that
  * submit it, and keeps its modelled times (sim/time/timeline.h).
  *
- * There is one per process, made by cuInit(). Any thread may call. Functions of work
- * (sim/time/work.h) run on the executor's own threads without its lock; they may submit but not
- * wait. Waiting work occupies no thread, so no number of streams can lock the executor up.
+ * There is one per process, made by cuInit(), which ends with it. Any thread may call. Functions of
+ * work (sim/time/work.h) run on the executor's own threads without its lock; they may submit but
+ * not wait. Waiting work occupies no thread, so no number of streams can lock the executor up.
  */
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -17,8 +17,6 @@
 struct executor;
 
 int executor_new(struct executor **ret, unsigned n_threads);
-/* Does not wait: its threads end after the work that they run now. Accepts NULL. */
-struct executor *executor_free(struct executor *executor);
 
 /*
  * The flag of the work that this thread runs. The work sets it while it only waits for something

@@ -305,9 +305,3 @@ void timeline_item_done(struct timeline_item *item) {
     item->dependents = NULL;
     item->n_dependents = item->n_dependents_allocated = 0;
 }
-
-void timeline_done(struct timeline *timeline) {
-    free(timeline->heap);
-    free(timeline->scratch);
-    *timeline = (struct timeline){ 0 };
-}

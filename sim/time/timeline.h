@@ -92,8 +92,6 @@ struct timeline {
     uint64_t n_searches;
 };
 
-void timeline_done(struct timeline *timeline);
-
 /*
  * Add `item`. `before` (may be NULL) is its predecessor in its stream, `after` what it waits for
  * besides. -ENOMEM: nothing changed.

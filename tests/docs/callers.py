@@ -18,9 +18,7 @@ EXCUSED = {
     **dict.fromkeys(["cublas_check_codes", "cuda_check_codes", "nvml_check_codes"], "for the compiler alone"),
     **dict.fromkeys(["crc32c_by_table", "loops_baseline"], "the slower way, for the test that compares both"),
     "config_parse": "the fuzzer's way in: a text instead of files",
-    "executor_free": "a process has one executor, until its end; a test has several",
     **dict.fromkeys(["hand_n_readers_replaced", "hand_n_replaced", "hand_stale_since"], "what a test waits for"),
-    "ptx_isa_name": "which build of the interpreter a benchmark measures",
 }
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 TEXT = re.compile(r'"(?:\\.|[^"\\\n])*"')

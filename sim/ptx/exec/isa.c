@@ -19,22 +19,23 @@ static const struct ptx_isa *chosen;
 static const struct ptx_alu *buckets[N_BUCKETS]; /* open addressing by key */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static bool wanted(const char *name) {
+static bool wanted(const struct ptx_isa *isa) {
     const char *only = secure_getenv("GPUSIM_ISA"); /* to compare the builds with one another */
 
-    return !only || !strcmp(only, name);
+    return !only || !strcmp(only, isa->name);
 }
 
 static void choose(void) {
     chosen = &ptx_isa_baseline;
 #ifdef PTX_HAVE_V3
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-        __builtin_cpu_supports("bmi2") && wanted("v3"))
+        __builtin_cpu_supports("bmi2") && wanted(&ptx_isa_v3))
         chosen = &ptx_isa_v3;
 #endif
 #ifdef PTX_HAVE_V4
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && wanted("v4"))
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+        wanted(&ptx_isa_v4))
         chosen = &ptx_isa_v4;
 #endif
     for (const struct ptx_alu *const *table = chosen->tables; *table; table++)
@@ -59,8 +60,4 @@ const struct ptx_alu *ptx_isa_find(const struct ptx_isa *isa, const char *key) {
         if (!strcmp(buckets[at]->key, key))
             return buckets[at];
     return NULL;
-}
-
-const char *ptx_isa_name(void) {
-    return ptx_isa_get()->name;
 }
