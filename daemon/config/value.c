@@ -295,38 +295,43 @@ static bool is_number(const char *name, int64_t *ret) {
 /* Of one entry of the user database, with its members: a group may have thousands. */
 #define ENTRY_SIZE ((size_t)1 << 20)
 
-int config_value_user(uid_t *ret, const char *name) {
-    cleanup(freep) char *buffer = NULL;
-    struct passwd entry, *found = NULL;
-    int64_t number;
+/* Asks the user database for a name. */
+typedef int (*find_fn)(const char *name, char *buffer, uint32_t *ret);
 
-    if (is_number(name, &number)) {
-        *ret = (uid_t)number;
-        return 0;
-    }
-    buffer = malloc(ENTRY_SIZE);
-    if (!buffer)
-        return -ENOMEM;
+static int find_user(const char *name, char *buffer, uint32_t *ret) {
+    struct passwd entry, *found = NULL;
+
     if (getpwnam_r(name, &entry, buffer, ENTRY_SIZE, &found) != 0 || !found)
         return -ENOENT;
     *ret = found->pw_uid;
     return 0;
 }
 
-int config_value_group(gid_t *ret, const char *name) {
-    cleanup(freep) char *buffer = NULL;
+static int find_group(const char *name, char *buffer, uint32_t *ret) {
     struct group entry, *found = NULL;
-    int64_t number;
 
-    if (is_number(name, &number)) {
-        *ret = (gid_t)number;
-        return 0;
-    }
-    buffer = malloc(ENTRY_SIZE);
-    if (!buffer)
-        return -ENOMEM;
     if (getgrnam_r(name, &entry, buffer, ENTRY_SIZE, &found) != 0 || !found)
         return -ENOENT;
     *ret = found->gr_gid;
     return 0;
+}
+
+static int id_of(uint32_t *ret, const char *name, find_fn find) {
+    cleanup(freep) char *buffer = NULL;
+    int64_t number;
+
+    if (is_number(name, &number)) {
+        *ret = (uint32_t)number;
+        return 0;
+    }
+    buffer = malloc(ENTRY_SIZE);
+    return buffer ? find(name, buffer, ret) : -ENOMEM;
+}
+
+int config_value_user(uid_t *ret, const char *name) {
+    return id_of(ret, name, find_user);
+}
+
+int config_value_group(gid_t *ret, const char *name) {
+    return id_of(ret, name, find_group);
 }

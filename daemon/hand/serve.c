@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,12 +17,37 @@
 
 #define QUESTION_SECONDS 120
 
-int serve_find_socket(void) {
+static int find_socket(void) {
     int fd = sd_listen_fds(1) == 1 ? SD_LISTEN_FDS_START : HAND_FD;
 
     if (sd_is_socket(fd, AF_UNIX, SOCK_SEQPACKET, 0) <= 0)
         return -EINVAL;
     return fcntl(fd, F_SETFD, FD_CLOEXEC) < 0 ? -errno : fd; /* children have nothing to say */
+}
+
+static void exit_with(const char *help, bool is_asked) {
+    fputs(help, is_asked ? stdout : stderr);
+    exit(is_asked ? EXIT_SUCCESS : 2);
+}
+
+int serve_begin(int argc, char **argv, const char *name, const char *help) {
+    static const struct option options[] = {
+        { "help", no_argument, NULL, 'h' },
+        { "version", no_argument, NULL, 'V' },
+        { 0 },
+    };
+    int c, socket;
+
+    while ((c = getopt_long(argc, argv, "h", options, NULL)) >= 0) {
+        if (c != 'V')
+            exit_with(help, c == 'h');
+        printf("%s %s\n", name, ALLOT_VERSION);
+        exit(EXIT_SUCCESS);
+    }
+    socket = find_socket();
+    if (optind < argc || socket < 0)
+        exit_with(help, false);
+    return socket;
 }
 
 /* Only the socket is shared between threads, and each message is one send. */

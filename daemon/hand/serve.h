@@ -25,8 +25,11 @@ struct serve {
     uint64_t serial; /* of the question at hand */
 };
 
-/* The socket that systemd or allotd gave this process. -EINVAL: there is none. */
-int serve_find_socket(void);
+/* Read the command line of the program `name`, which takes --help (`help` is its text) and
+ * --version alone. Returns the socket that systemd or allotd gave this process, or exits: after
+ * --help and
+ * --version, and where the call is wrong or there is no socket. */
+int serve_begin(int argc, char **argv, const char *name, const char *help);
 
 /* Until the end of the connection. The exit status. */
 int serve_run(struct serve *serve, int socket);

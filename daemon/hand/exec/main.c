@@ -4,7 +4,6 @@
  * does and does not do.
  */
 #include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,39 +67,18 @@ static int answer(struct serve *serve, const union hand_message *question,
     }
 }
 
-static int usage(FILE *f) {
-    fprintf(f,
-            "usage: allot-hand\n\n"
-            "The privileged part of allotd, which starts it: by allot-hand.socket, or by itself\n"
-            "on a private box. It does nothing without allotd; see allotd(8).\n");
-    return f == stdout ? EXIT_SUCCESS : 2;
-}
+static const char help[] =
+    "usage: allot-hand\n\n"
+    "The privileged part of allotd, which starts it: by allot-hand.socket, or by itself\n"
+    "on a private box. It does nothing without allotd; see allotd(8).\n";
 
 int main(int argc, char **argv) {
-    static const struct option options[] = {
-        { "help", no_argument, NULL, 'h' },
-        { "version", no_argument, NULL, 'V' },
-        { 0 },
-    };
     struct hand_work work = { 0 };
     struct serve serve = {
         .role = HAND_ROLE_HAND, .greeted = greeted, .answer = answer, .userdata = &work
     };
-    int c, socket;
+    int socket = serve_begin(argc, argv, "allot-hand", help);
 
-    while ((c = getopt_long(argc, argv, "h", options, NULL)) >= 0)
-        switch (c) {
-        case 'h':
-            return usage(stdout);
-        case 'V':
-            puts("allot-hand " ALLOT_VERSION);
-            return EXIT_SUCCESS;
-        default:
-            return usage(stderr);
-        }
-    socket = serve_find_socket();
-    if (optind < argc || socket < 0)
-        return usage(stderr);
     lease_evidence_init(socket);
     return serve_run(&serve, socket);
 }

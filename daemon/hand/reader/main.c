@@ -4,7 +4,6 @@
  * started with before it loads anything: what NVIDIA's libraries do here, they do without rights.
  */
 #include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,35 +84,14 @@ static int answer(struct serve *serve, const union hand_message *question,
     }
 }
 
-static int usage(FILE *f) {
-    fprintf(f, "usage: allot-reader\n\n"
-               "The unprivileged part of allotd that reads NVML. allotd starts it: by\n"
-               "allot-reader.socket, or by itself on a private box; see allotd(8).\n");
-    return f == stdout ? EXIT_SUCCESS : 2;
-}
+static const char help[] = "usage: allot-reader\n\n"
+                           "The unprivileged part of allotd that reads NVML. allotd starts it: by\n"
+                           "allot-reader.socket, or by itself on a private box; see allotd(8).\n";
 
 int main(int argc, char **argv) {
-    static const struct option options[] = {
-        { "help", no_argument, NULL, 'h' },
-        { "version", no_argument, NULL, 'V' },
-        { 0 },
-    };
     struct serve serve = { .role = HAND_ROLE_READER, .greeted = greeted, .answer = answer };
-    int c, r, socket;
+    int r, socket = serve_begin(argc, argv, "allot-reader", help);
 
-    while ((c = getopt_long(argc, argv, "h", options, NULL)) >= 0)
-        switch (c) {
-        case 'h':
-            return usage(stdout);
-        case 'V':
-            puts("allot-reader " ALLOT_VERSION);
-            return EXIT_SUCCESS;
-        default:
-            return usage(stderr);
-        }
-    socket = serve_find_socket();
-    if (optind < argc || socket < 0)
-        return usage(stderr);
     r = capabilities_keep(0);
     if (r < 0) {
         fprintf(stderr, "capabilities cannot be given up: %s\n", strerror(-r));
