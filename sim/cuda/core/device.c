@@ -9,6 +9,7 @@
 #include "sim/box/charge.h"
 #include "sim/box/proc.h"
 #include "sim/cuda/core/driver.h"
+#include "sim/cuda/memory/array.h"
 
 /* nvml.h: GeForce cards do not reach each other over PCIe. */
 #define BRAND_GEFORCE 5
@@ -334,28 +335,10 @@ CUresult cuDeviceGetExecAffinitySupport(int *pi, CUexecAffinityType type, CUdevi
     return CUDA_SUCCESS;
 }
 
-static unsigned format_bytes(CUarray_format format) {
-    switch ((int)format) {
-    case CU_AD_FORMAT_UNSIGNED_INT8:
-    case CU_AD_FORMAT_SIGNED_INT8:
-        return 1;
-    case CU_AD_FORMAT_UNSIGNED_INT16:
-    case CU_AD_FORMAT_SIGNED_INT16:
-    case CU_AD_FORMAT_HALF:
-        return 2;
-    case CU_AD_FORMAT_UNSIGNED_INT32:
-    case CU_AD_FORMAT_SIGNED_INT32:
-    case CU_AD_FORMAT_FLOAT:
-        return 4;
-    default:
-        return 0;
-    }
-}
-
 CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t *maxWidthInElements, CUarray_format format,
                                             unsigned numChannels, CUdevice dev) {
     struct cuda_device *device;
-    unsigned bytes = format_bytes(format) * numChannels;
+    unsigned bytes = array_channel_bytes(format) * numChannels;
 
     ENTER_DEVICE(device, dev);
     if (!maxWidthInElements || !bytes || (numChannels != 1 && numChannels != 2 && numChannels != 4))

@@ -26,8 +26,7 @@ struct array *array_get(CUarray handle) {
     return slab_live(&arrays, handle) ? (struct array *)handle : NULL;
 }
 
-/* Bytes of one channel; 0: a format that these arrays do not have. */
-static unsigned channel_bytes(CUarray_format format, unsigned *channels) {
+unsigned array_channel_bytes(CUarray_format format) {
     switch ((int)format) {
     case CU_AD_FORMAT_UNSIGNED_INT8:
     case CU_AD_FORMAT_SIGNED_INT8:
@@ -40,6 +39,14 @@ static unsigned channel_bytes(CUarray_format format, unsigned *channels) {
     case CU_AD_FORMAT_SIGNED_INT32:
     case CU_AD_FORMAT_FLOAT:
         return 4;
+    default:
+        return 0;
+    }
+}
+
+/* Bytes of one channel; 0: a format that these arrays do not have. */
+static unsigned channel_bytes(CUarray_format format, unsigned *channels) {
+    switch ((int)format) {
     /* Formats that say how many channels they have. */
     case CU_AD_FORMAT_UNORM_INT8X1:
     case CU_AD_FORMAT_UNORM_INT8X2:
@@ -62,7 +69,7 @@ static unsigned channel_bytes(CUarray_format format, unsigned *channels) {
         *channels = 1u << (format - CU_AD_FORMAT_SNORM_INT16X1);
         return 2;
     default:
-        return 0;
+        return array_channel_bytes(format);
     }
 }
 

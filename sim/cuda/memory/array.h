@@ -20,3 +20,7 @@ struct array {
 
 /* The live array of a handle; NULL: there is none. */
 struct array *array_get(CUarray handle);
+
+/* Bytes of one channel of a format that does not itself say how many channels it has; 0: of any
+ * other. */
+unsigned array_channel_bytes(CUarray_format format);
