@@ -135,29 +135,30 @@ static pid_t start_echo(int *ret_fd, size_t n_answer) {
     return pid;
 }
 
-struct seat {
+struct client {
     int fd;
     char grow[256], shrink[256];
     size_t n_grow, n_shrink;
 };
 
 /* Connect where `fd` is -1, acquire and attach; the two messages that go to and fro. */
-static void sit_down(struct seat *seat, const struct world *world, int fd, const char *amount) {
+static void client_begin(struct client *client, const struct world *world, int fd,
+                         const char *amount) {
     char lease[32], token[64], device[GPUID_TEXT_SIZE];
     const char *grant;
 
-    seat->fd = fd >= 0 ? fd : world_connect(world);
-    if (seat->fd < 0)
+    client->fd = fd >= 0 ? fd : world_connect(world);
+    if (client->fd < 0)
         bench_die(world->socket);
     grant = bench_call(
-        seat->fd,
+        client->fd,
         "{\"method\":\"io.allot.Manager.Acquire\",\"parameters\":{\"request\":{\"amount\":"
         "%s,\"choose\":\"spread\"}}}",
         amount);
     bench_text(lease, sizeof(lease), grant, "lease");
     bench_text(token, sizeof(token), grant, "token");
     bench_text(device, sizeof(device), grant, "device");
-    if (!strstr(bench_call(seat->fd,
+    if (!strstr(bench_call(client->fd,
                            "{\"method\":\"io.allot.Manager.Attach\",\"parameters\":{\"lease\":%s,"
                            "\"token\":\"%s\"}}",
                            lease, token),
@@ -165,31 +166,32 @@ static void sit_down(struct seat *seat, const struct world *world, int fd, const
         errno = EBADMSG;
         bench_die("an answer");
     }
-    seat->n_grow = 1 + (size_t)snprintf(seat->grow, sizeof(seat->grow),
-                                        "{\"method\":\"io.allot.Manager.Grow\",\"parameters\":{"
-                                        "\"lease\":%s,\"device\":\"%s\",\"bytes\":2097152}}",
-                                        lease, device);
-    seat->n_shrink = 1 + (size_t)snprintf(seat->shrink, sizeof(seat->shrink),
-                                          "{\"method\":\"io.allot.Manager.Shrink\",\"parameters\":"
-                                          "{\"lease\":%s,\"device\":\"%s\",\"bytes\":2097152}}",
+    client->n_grow = 1 + (size_t)snprintf(client->grow, sizeof(client->grow),
+                                          "{\"method\":\"io.allot.Manager.Grow\",\"parameters\":{"
+                                          "\"lease\":%s,\"device\":\"%s\",\"bytes\":2097152}}",
                                           lease, device);
+    client->n_shrink =
+        1 + (size_t)snprintf(client->shrink, sizeof(client->shrink),
+                             "{\"method\":\"io.allot.Manager.Shrink\",\"parameters\":"
+                             "{\"lease\":%s,\"device\":\"%s\",\"bytes\":2097152}}",
+                             lease, device);
 }
 
-/* A seat's Grow and its Shrink, `n` times: seconds for a Grow in the middle. */
-static double bounce(const struct seat *seat, int fd, double *times, size_t n) {
+/* A client's Grow and its Shrink, `n` times: seconds for a Grow in the middle. */
+static double bounce(const struct client *client, int fd, double *times, size_t n) {
     char answer[1024];
 
     for (size_t i = 0; i < n; i++) {
         double before = bench_now();
 
-        bench_put(fd, seat->grow, seat->n_grow);
+        bench_put(fd, client->grow, client->n_grow);
         bench_get(fd, answer, sizeof(answer));
         times[i] = bench_now() - before;
         if (strstr(answer, "error")) {
             errno = EBADMSG;
             bench_die(answer);
         }
-        bench_put(fd, seat->shrink, seat->n_shrink);
+        bench_put(fd, client->shrink, client->n_shrink);
         bench_get(fd, answer, sizeof(answer));
     }
     return bench_quantile(times, n, 0.5);
@@ -198,7 +200,7 @@ static double bounce(const struct seat *seat, int fd, double *times, size_t n) {
 /*
  * Where the two sides sit decides more than what they do: on two CPUs that have nothing else to do
  * each message wakes a sleeping one, which can take ten times as long as all the rest, and left
- * alone the scheduler seats a pair that waits in recv() otherwise than one that waits in
+ * alone the scheduler places a pair that waits in recv() otherwise than one that waits in
  * epoll_wait(). So the daemon and the echo sit on the same CPU, and we beside them or across.
  */
 static void bench_round_trip(void) {
@@ -206,7 +208,7 @@ static void bench_round_trip(void) {
     size_t n = is_quick ? 500 : 2000;
     double bare[2][LAPS], grow[2][LAPS], *times = calloc(n, sizeof(*times));
     struct world world;
-    struct seat seat;
+    struct client client;
     char answer[1024];
     size_t n_answer;
     pid_t echo;
@@ -216,19 +218,19 @@ static void bench_round_trip(void) {
     world_new(&world, "trip", 1);
     world_start(&world);
     world_wait(&world);
-    sit_down(&seat, &world, -1, "{\"mode\":\"grow\"}");
-    bench_put(seat.fd, seat.grow, seat.n_grow);
-    n_answer = bench_get(seat.fd, answer, sizeof(answer)) + 1;
-    bench_put(seat.fd, seat.shrink, seat.n_shrink);
-    bench_get(seat.fd, answer, sizeof(answer));
+    client_begin(&client, &world, -1, "{\"mode\":\"grow\"}");
+    bench_put(client.fd, client.grow, client.n_grow);
+    n_answer = bench_get(client.fd, answer, sizeof(answer)) + 1;
+    bench_put(client.fd, client.shrink, client.n_shrink);
+    bench_get(client.fd, answer, sizeof(answer));
     echo = start_echo(&fd, n_answer);
     bench_pin(world.daemon, cpus[0]);
     bench_pin(echo, cpus[0]);
     for (unsigned lap = 0; lap < LAPS; lap++)
         for (unsigned across = 0; across < n_cpus; across++) {
             bench_pin(0, cpus[across]);
-            bare[across][lap] = bounce(&seat, fd, times, n);
-            grow[across][lap] = bounce(&seat, seat.fd, times, n);
+            bare[across][lap] = bounce(&client, fd, times, n);
+            grow[across][lap] = bounce(&client, client.fd, times, n);
         }
     bench_pin(0, -1);
     for (unsigned across = 0; across < n_cpus; across++) {
@@ -244,7 +246,7 @@ static void bench_round_trip(void) {
         printf("%-44s not measured: there is one CPU\n", "1  the same, across two CPUs");
     close(fd);
     waitpid(echo, NULL, 0);
-    close(seat.fd);
+    close(client.fd);
     world_stop(&world, SIGTERM);
     free(times);
 }
@@ -256,7 +258,7 @@ static void bench_round_trip(void) {
 #define DEPTH 16 /* pairs of Grow and Shrink under way for each client */
 
 /* Calls answered per second of the daemon's own CPU time, and of the clock's. */
-static double pump(struct seat *seats, size_t n_calls) {
+static double pump(struct client *clients, size_t n_calls) {
     static char batch[CROWD][DEPTH * 512];
     size_t n_batch[CROWD], left[CROWD], n_open = CROWD;
     struct pollfd polls[CROWD];
@@ -265,17 +267,17 @@ static double pump(struct seat *seats, size_t n_calls) {
     for (unsigned i = 0; i < CROWD; i++) {
         n_batch[i] = 0;
         for (unsigned j = 0; j < DEPTH; j++) {
-            memcpy(batch[i] + n_batch[i], seats[i].grow, seats[i].n_grow);
-            n_batch[i] += seats[i].n_grow;
-            memcpy(batch[i] + n_batch[i], seats[i].shrink, seats[i].n_shrink);
-            n_batch[i] += seats[i].n_shrink;
+            memcpy(batch[i] + n_batch[i], clients[i].grow, clients[i].n_grow);
+            n_batch[i] += clients[i].n_grow;
+            memcpy(batch[i] + n_batch[i], clients[i].shrink, clients[i].n_shrink);
+            n_batch[i] += clients[i].n_shrink;
         }
-        polls[i] = (struct pollfd){ seats[i].fd, POLLIN, 0 };
+        polls[i] = (struct pollfd){ clients[i].fd, POLLIN, 0 };
         left[i] = n_calls / CROWD / (2 * DEPTH) * (2 * DEPTH);
     }
     began = bench_now();
     for (unsigned i = 0; i < CROWD; i++)
-        bench_put(seats[i].fd, batch[i], n_batch[i]);
+        bench_put(clients[i].fd, batch[i], n_batch[i]);
     while (n_open > 0) {
         if (poll(polls, CROWD, 60000) <= 0)
             bench_die("no answer");
@@ -285,7 +287,7 @@ static double pump(struct seat *seats, size_t n_calls) {
 
             if (!(polls[i].revents & POLLIN))
                 continue;
-            n = recv(seats[i].fd, data, sizeof(data), 0);
+            n = recv(clients[i].fd, data, sizeof(data), 0);
             if (n <= 0)
                 bench_die("the daemon is gone");
             for (ssize_t j = 0; j < n; j++) {
@@ -293,7 +295,7 @@ static double pump(struct seat *seats, size_t n_calls) {
                     continue;
                 left[i]--;
                 if (left[i] % (2 * DEPTH) == 0 && left[i] > 0)
-                    bench_put(seats[i].fd, batch[i], n_batch[i]);
+                    bench_put(clients[i].fd, batch[i], n_batch[i]);
             }
             if (left[i] == 0) {
                 polls[i].fd = -1;
@@ -308,7 +310,7 @@ static void bench_throughput(void) {
     enum { LAPS = 7 };
     size_t n = is_quick ? 40000 : 200000;
     struct world full, empty;
-    struct seat seats[CROWD], idles[CROWD];
+    struct client clients[CROWD], idles[CROWD];
     double with[LAPS], without[LAPS];
 
     world_new(&full, "full", 4);
@@ -318,15 +320,15 @@ static void bench_throughput(void) {
     world_wait(&full);
     world_wait(&empty);
     for (unsigned i = 0; i < CROWD; i++) {
-        sit_down(&seats[i], &full, -1, "{\"mode\":\"grow\"}");
-        sit_down(&idles[i], &empty, -1, "{\"mode\":\"grow\"}");
+        client_begin(&clients[i], &full, -1, "{\"mode\":\"grow\"}");
+        client_begin(&idles[i], &empty, -1, "{\"mode\":\"grow\"}");
         /* The empty handler answers Grow alone. */
         memcpy(idles[i].shrink, idles[i].grow, sizeof(idles[i].grow));
         idles[i].n_shrink = idles[i].n_grow;
     }
     for (unsigned lap = 0; lap < LAPS; lap++) {
         without[lap] = pump(idles, n);
-        with[lap] = pump(seats, n);
+        with[lap] = pump(clients, n);
     }
     tell("2  Grow, 64 clients pipelining (at least 50%)",
          bench_quantile(with, LAPS, 0.5) >= 0.5 * bench_quantile(without, LAPS, 0.5),
@@ -334,7 +336,7 @@ static void bench_throughput(void) {
          bench_quantile(without, LAPS, 0.5),
          100 * bench_quantile(with, LAPS, 0.5) / bench_quantile(without, LAPS, 0.5));
     for (unsigned i = 0; i < CROWD; i++) {
-        close(seats[i].fd);
+        close(clients[i].fd);
         close(idles[i].fd);
     }
     world_stop(&full, SIGTERM);
@@ -385,7 +387,7 @@ static unsigned book_errors(const struct world *world) {
 
 static void bench_many(void) {
     size_t n = is_quick ? 50000 : 100000;
-    struct seat *seats = calloc(CLIENTS * LEASES, sizeof(*seats));
+    struct client *clients = calloc(CLIENTS * LEASES, sizeof(*clients));
     double *times = calloc(n, sizeof(*times)), median, tail;
     unsigned n_wrong = 0;
     uint64_t seed = 42;
@@ -397,24 +399,24 @@ static void bench_many(void) {
     world_wait(&world);
     for (unsigned i = 0; i < CLIENTS; i++)
         for (unsigned j = 0; j < LEASES; j++) /* all leases of a client by its one connection */
-            sit_down(&seats[i * LEASES + j], &world, j > 0 ? seats[i * LEASES].fd : -1,
-                     "{\"mode\":\"grow\",\"max_bytes\":62914560}");
+            client_begin(&clients[i * LEASES + j], &world, j > 0 ? clients[i * LEASES].fd : -1,
+                         "{\"mode\":\"grow\",\"max_bytes\":62914560}");
     for (size_t i = 0; i < n; i++) {
-        struct seat *seat = &seats[random_next(&seed) % (CLIENTS * LEASES)];
+        struct client *client = &clients[random_next(&seed) % (CLIENTS * LEASES)];
         uint64_t what = random_next(&seed) % 100;
-        const char *data = what < 55 ? seat->grow : seat->shrink;
+        const char *data = what < 55 ? client->grow : client->shrink;
         double before = bench_now();
 
         if (what < 98)
-            bench_put(seat->fd, data, what < 55 ? seat->n_grow : seat->n_shrink);
+            bench_put(client->fd, data, what < 55 ? client->n_grow : client->n_shrink);
         else { /* one that cannot be met, and is told so */
             static const char *const text =
                 "{\"method\":\"io.allot.Manager.Acquire\",\"parameters\":{\"request\":{\"wait\":"
                 "false,\"gpus\":16,\"amount\":{\"mode\":\"exclusive\"}}}}";
 
-            bench_put(seat->fd, text, strlen(text) + 1);
+            bench_put(client->fd, text, strlen(text) + 1);
         }
-        bench_get(seat->fd, answer, sizeof(answer));
+        bench_get(client->fd, answer, sizeof(answer));
         times[i] = bench_now() - before;
         if (i % (n / 10) == 0)
             n_wrong += book_errors(&world);
@@ -426,9 +428,9 @@ static void bench_many(void) {
          "%u book errors, median %.1f us, p99 %.1f us: %.1fx", n_wrong, median * 1e6, tail * 1e6,
          tail / median);
     for (unsigned i = 0; i < CLIENTS; i++)
-        close(seats[i * LEASES].fd);
+        close(clients[i * LEASES].fd);
     world_stop(&world, SIGTERM);
-    free(seats);
+    free(clients);
     free(times);
 }
 

@@ -14,13 +14,13 @@
 #include "base/list.h"
 #include "guard/credit.h"
 
-struct seat {
-    struct list in_seats;
+struct registration {
+    struct list in_registrations;
     allot_lease_notice_fn notice;
     void *userdata;
 };
 
-static struct list seats = LIST_INIT(seats);
+static struct list registrations = LIST_INIT(registrations);
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static int fail(struct allot_error *err, int code, const char *text) {
@@ -31,42 +31,42 @@ static int fail(struct allot_error *err, int code, const char *text) {
     return code;
 }
 
-static int join(void **ret_seat, allot_lease_notice_fn notice, void *userdata,
+static int join(void **ret_registration, allot_lease_notice_fn notice, void *userdata,
                 struct allot_error *err) {
-    struct seat *seat;
+    struct registration *registration;
 
     if (credit_n_shares() == 0)
         return fail(err, -ENOTCONN,
                     "the guard could not attach to the lease of this job; its message on standard "
                     "error says why");
-    seat = calloc(1, sizeof(*seat));
-    if (!seat)
+    registration = calloc(1, sizeof(*registration));
+    if (!registration)
         return fail(err, -ENOMEM, "no host memory for a lease");
-    seat->notice = notice;
-    seat->userdata = userdata;
+    registration->notice = notice;
+    registration->userdata = userdata;
     pthread_mutex_lock(&lock);
-    list_append(&seats, &seat->in_seats);
+    list_append(&registrations, &registration->in_registrations);
     pthread_mutex_unlock(&lock);
-    *ret_seat = seat;
+    *ret_registration = registration;
     return 0;
 }
 
 static void leave(void *given) {
-    struct seat *seat = given;
+    struct registration *registration = given;
 
     pthread_mutex_lock(&lock);
-    list_remove(&seat->in_seats);
+    list_remove(&registration->in_registrations);
     pthread_mutex_unlock(&lock);
-    free(seat);
+    free(registration);
 }
 
 static void hear(const struct allot_lease_notice *notice) {
-    struct seat *seat;
+    struct registration *registration;
 
     pthread_mutex_lock(&lock);
-    list_foreach (seat, &seats, in_seats)
-        if (seat->notice)
-            seat->notice(seat->userdata, notice);
+    list_foreach (registration, &registrations, in_registrations)
+        if (registration->notice)
+            registration->notice(registration->userdata, notice);
     pthread_mutex_unlock(&lock);
 }
 
@@ -129,7 +129,7 @@ const struct allot_charger allot_guard_charger = {
  * have been changing the list. */
 static void after_fork(void) {
     pthread_mutex_init(&lock, NULL);
-    list_init(&seats);
+    list_init(&registrations);
 }
 
 __attribute__((constructor)) static void begin(void) {

@@ -25,10 +25,10 @@ struct allot_charger {
     uint32_t version;
     /* Attach the guard, if it is not attached yet; `notice` (may be NULL) receives the lease's
      * notices. */
-    int (*join)(void **ret_seat, allot_lease_notice_fn notice, void *userdata,
+    int (*join)(void **ret_registration, allot_lease_notice_fn notice, void *userdata,
                 struct allot_error *err);
-    /* Unreserve all bytes of the seat first. No notice comes after it returns. */
-    void (*leave)(void *seat);
+    /* Unreserve all bytes of the registration first. No notice comes after it returns. */
+    void (*leave)(void *registration);
     /* The lease's devices; texts as in struct allot_lease_share, held_bytes 0. */
     size_t (*shares)(struct allot_lease_share *ret, size_t n);
     /* As allot_lease_grow_with(), _shrink() and _held(); `bytes` in whole granules. */

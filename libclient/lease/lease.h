@@ -21,7 +21,7 @@
  * way to the daemon, a new one follows.
  *
  * Where the guard is in the process and the lease is the job's, the guard is the holder: the lease
- * has a *seat* there (via_guard.c) instead of a holder connection and a thread, and is always
+ * is *registered* there (via_guard.c) instead of a holder connection and a thread, and is always
  * ATTACHED.
  */
 #include <pthread.h>
@@ -53,7 +53,7 @@ struct allot_lease {
         options; /* its texts and arrays belonged to the caller: do not use them */
 
     const struct allot_charger *charger; /* NULL: this lease holds by itself */
-    void *seat;
+    void *registration;                  /* with it */
 
     pid_t pid; /* the process that holds; in any other this is a copy left by fork() */
 
@@ -146,7 +146,7 @@ void lease_suspect(struct allot_lease *lease, bool silent);
 /* The guard of this process if it charges what `lease` asks for; else NULL. */
 const struct allot_charger *via_guard_charger(const struct allot_lease *lease);
 
-/* Take a seat at it and take over the shares; nothing is declared yet. */
+/* Register the lease with it and take over the shares; nothing is declared yet. */
 int via_guard_hold(struct allot_lease *lease, const struct allot_charger *charger,
                    struct allot_error *err);
 /* Give back all that was declared, and leave. */

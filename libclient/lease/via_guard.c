@@ -25,13 +25,13 @@ int via_guard_hold(struct allot_lease *lease, const struct allot_charger *charge
     size_t n;
     int r;
 
-    r = charger->join(&lease->seat, lease->options.notice, lease->options.userdata, err);
+    r = charger->join(&lease->registration, lease->options.notice, lease->options.userdata, err);
     if (r < 0)
         return r;
     n = charger->shares(NULL, 0);
     shares = calloc(n + 1, sizeof(*shares));
     if (!shares) {
-        charger->leave(lease->seat);
+        charger->leave(lease->registration);
         return error_set(err, -ENOMEM, "no host memory for the shares of a lease");
     }
     pthread_mutex_lock(&lease->lock);
@@ -47,7 +47,7 @@ int via_guard_hold(struct allot_lease *lease, const struct allot_charger *charge
 void via_guard_let_go(struct allot_lease *lease) {
     for (size_t i = 0; i < lease->n_shares; i++)
         lease->charger->unreserve(lease->shares[i].device, lease->shares[i].held_bytes);
-    lease->charger->leave(lease->seat);
+    lease->charger->leave(lease->registration);
     lease->charger = NULL;
 }
 
