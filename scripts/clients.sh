@@ -4,6 +4,11 @@
 # Clients: programs that the simulated box must convince. Debian's nvidia-smi, nvtop and the real
 # driver libraries are unpacked into the cache, never installed: an apt state of our own names
 # contrib and non-free, the system's does not change. The Python ones live in a venv.
+#
+# The wheels are pinned by hash. The packages are not: Debian's archive drops a version when it has the
+# next one, so a pinned one could not be fetched for long. apt checks them instead, by the keys that the
+# machine's own sources name (scripts/nonfree.py copies Signed-By): the signature of the archive's Release
+# file, and by the hashes in it each index and each package.
 
 clients_debs=(libcuda1 libnvidia-ml1 nvidia-smi nvtop)
 clients_root=       # folder with the unpacked packages, empty where Debian has none for this machine
