@@ -15,11 +15,9 @@
  *            other is added.
  *     tree   pairs of GPUs, pairs of pairs and so on add up everything, and send it back the same
  *            way: fewer steps, for few bytes.
- *
  *     NCCL   where it is installed (device/collective.h): the whole sum is one item.
  *
  * Either way each element is added up once and then only copied, so all replicas get the same bits.
- *
  * Sums run beside the ops, several at once, each on streams of its own (device/gpu.h). How long one
  * takes depends on what the GPUs do meanwhile, so no plan is right about it: what it reads and
  * writes has memory of its own for the whole run, and no op waits for a sum because it is to use
@@ -698,26 +696,5 @@ int compile_all_reduce(struct compile *compile, uint32_t local, const struct nod
                       : on_one_device(&row, local, ports);
     }
     row_done(&row);
-    return r;
-}
-
-int compile_sums_order(struct compile *compile) {
-    struct program *program = compile->program;
-    cleanup(freep) uint32_t *last =
-        compile->n_all_reduces ? nones(compile_n_queues(program)) : NULL;
-    int r = 0;
-
-    if (!last)
-        return compile->n_all_reduces ? -ENOMEM : 0;
-    for (uint32_t i = 0; r == 0 && i < program->n_items; i++) {
-        const struct program_item *item = &program->items[i];
-        const uint32_t queue = compile_queue(program, item);
-
-        /* Updates run as their sums are done. */
-        if (item->kind == ITEM_WRITE || queue == 0 || (queue - 1) % N_GPU_STREAMS != GPU_COMPUTE)
-            continue;
-        r = compile_edge(compile, last[queue], i);
-        last[queue] = i;
-    }
     return r;
 }

@@ -96,9 +96,6 @@ int compile_controls(struct compile *compile, const struct node *node, uint32_t 
 /* Which of the op's arguments the flat input or output `i` belongs to. */
 uint32_t compile_argument(const struct node *node, const struct opdef_arg *args, size_t n_args,
                           uint32_t i);
-/* all_reduce.c: if gradients are added up over replicas, each GPU runs its ops in the order of the
- * graph, so that the backward pass makes gradients in the order in which they are added up. */
-int compile_sums_order(struct compile *compile); /* -ENOMEM */
 /* An item that copies `from`, once `after` has run, into a new value. */
 int compile_copy(struct compile *compile, uint32_t from, uint32_t after, enum value_where where,
                  uint32_t space, uint32_t index, uint32_t *ret);
@@ -126,6 +123,9 @@ int compile_schedule(struct compile *compile);
 int compile_permute(struct compile *compile, const uint32_t *sequence); /* -ENOMEM */
 /* keep_order.c: the order of the dynamic placer's plan instead. */
 int compile_keep_order(struct compile *compile);
+/* If gradients are added up over replicas, each GPU runs its ops in the order of the
+ * graph, so that the backward pass makes gradients in the order in which they are added up. */
+int compile_sums_order(struct compile *compile); /* -ENOMEM */
 /* layout.c: where values lie. */
 int compile_layout(struct compile *compile);
 /* edges.c: lists of edges: for each item, the items that it waits for, in order, and those that

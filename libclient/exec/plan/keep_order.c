@@ -8,12 +8,16 @@
  * the GPU waits for nothing by it. On the host, the order is that in which items are begun; several
  * threads may still run them side by side. The planned times also say which values are never alive
  * together (exec/plan/layout.c).
+ *
+ * Without such a plan, sums over replicas fix the order of each GPU's ops.
  */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/cleanup.h"
+#include "libclient/device/gpu.h"
 #include "libclient/exec/plan/compile.h"
 #include "libclient/exec/plan/dynamic_placement.h"
 #include "libclient/place/heap.h"
@@ -146,4 +150,29 @@ int compile_keep_order(struct compile *compile) {
         compile->end[i] = MAX(now + 1, nsec(moments[sequence[i]].end));
     }
     return r < 0 ? r : chain_streams(compile);
+}
+
+int compile_sums_order(struct compile *compile) {
+    struct program *program = compile->program;
+    const uint32_t n_queues = compile_n_queues(program);
+    cleanup(freep) uint32_t *last = NULL;
+    int r = 0;
+
+    if (compile->n_all_reduces == 0)
+        return 0;
+    last = malloc(n_queues * sizeof(*last));
+    if (!last)
+        return -ENOMEM;
+    memset(last, 0xff, n_queues * sizeof(*last)); /* PROGRAM_NONE */
+    for (uint32_t i = 0; r == 0 && i < program->n_items; i++) {
+        const struct program_item *item = &program->items[i];
+        const uint32_t queue = compile_queue(program, item);
+
+        /* Updates run as their sums are done. */
+        if (item->kind == ITEM_WRITE || queue == 0 || (queue - 1) % N_GPU_STREAMS != GPU_COMPUTE)
+            continue;
+        r = compile_edge(compile, last[queue], i);
+        last[queue] = i;
+    }
+    return r;
 }
