@@ -386,6 +386,50 @@ START_TEST(children_of_a_job_without_a_scope_are_holders_by_their_environment) {
 }
 END_TEST
 
+START_TEST(what_a_process_declares_is_the_sum_of_its_leases_on_the_device) {
+    cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 40);
+    const struct process_id process = { .pid = 10, .start = 7 }, nobody = { .pid = 9, .start = 7 };
+    const struct gpuid gpus[] = { fixture_gpu(0), fixture_gpu(1), fixture_gpu(2) };
+    const char *names[] = { fixture_name(0), fixture_name(1) };
+    struct broker_peer peer = fixture_peer(10, 1000);
+    struct broker_declared said;
+    struct verdict verdict;
+    uint64_t leases[3];
+
+    broker_context_set(fixture->broker, &gpus[0], GIB);
+    for (unsigned i = 0; i < 3; i++) { /* two on the first device, one on the second */
+        struct request request = fixture_grow(0, 0, 0);
+        struct broker_attach attach = { .tier = 3 };
+
+        request.devices = &names[i / 2];
+        request.n_devices = 1;
+        attach.lease = leases[i] = fixture_get(fixture, 10, 1000, request);
+        ck_assert_int_eq(broker_attach(fixture->broker, &peer, &attach, fixture->now, &verdict), 0);
+        fixture_grow_by(fixture, 10, leases[i], i / 2, i + 1, false, 0);
+    }
+    ck_assert(broker_declared(fixture->broker, &process, &gpus[0], &said));
+    ck_assert_uint_eq(said.uid, 1000);
+    ck_assert(said.is_all);
+    ck_assert_uint_eq(said.bytes, 3 * GIB);
+    ck_assert_uint_eq(said.context_bytes, GIB);
+    ck_assert(broker_declared(fixture->broker, &process, &gpus[1], &said));
+    ck_assert_uint_eq(said.bytes, 3 * GIB);
+    ck_assert_uint_eq(said.context_bytes, 0);
+    ck_assert(!broker_declared(fixture->broker, &process, &gpus[2], &said));
+    ck_assert(!broker_declared(fixture->broker, &nobody, &gpus[0], &said));
+    /* One of them without a guard: what it takes there is not known. */
+    broker_holder(fixture->broker, &process, leases[1])->tier = 0;
+    ck_assert(broker_declared(fixture->broker, &process, &gpus[0], &said));
+    ck_assert(!said.is_all);
+    broker_holder(fixture->broker, &process, leases[1])->tier = 4;
+    ck_assert(broker_declared(fixture->broker, &process, &gpus[0], &said));
+    ck_assert(said.is_all);
+    broker_detach(fixture->broker, &process, leases[2], fixture->now);
+    ck_assert(!broker_declared(fixture->broker, &process, &gpus[1], &said));
+    ck_assert(broker_declared(fixture->broker, &process, &gpus[0], &said));
+}
+END_TEST
+
 START_TEST(a_released_lease_goes_when_its_holders_do) {
     cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 40);
     uint64_t lease = fixture_get(fixture, 10, 1000, fixture_fixed(1, 10));
@@ -568,7 +612,8 @@ START_TEST(a_starving_sibling_recalls_credits) {
 }
 END_TEST
 
-SUITE("broker", two_shares_of_40_percent_fit_and_a_third_waits,
+SUITE("broker", what_a_process_declares_is_the_sum_of_its_leases_on_the_device,
+      two_shares_of_40_percent_fit_and_a_third_waits,
       a_device_that_requires_more_than_a_job_can_have_is_not_for_it,
       two_halves_fill_a_device_exactly, exclusive_needs_an_empty_device,
       all_devices_of_a_lease_or_none, each_named_device_has_its_own_amount,

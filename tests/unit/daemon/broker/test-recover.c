@@ -270,6 +270,96 @@ START_TEST(lost_leases_are_rebuilt_by_the_rules) {
 }
 END_TEST
 
+START_TEST(each_rule_holds_for_a_lease_that_is_rebuilt) {
+    cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(3, 40);
+    struct broker_peer peer = fixture_peer(10, 1000);
+    struct broker_held held[] = { { fixture_gpu(0), 4 * GIB }, { fixture_gpu(0), 4 * GIB } };
+    struct broker_attach attach = { .lease = 7, .held = held, .n_held = 2 };
+    struct policy_rules *rules = &fixture->policy.defaults;
+    struct device_facts device = fixture_make(0, 40);
+    static const struct fixture_row rows[] = {
+        { .pid = 10, .gpu = 0, .used_gib = 4 },
+        { .pid = 10, .gpu = 1, .used_gib = 4 },
+        { .pid = 11, .gpu = 0, .used_gib = 4 },
+        { .pid = 12, .gpu = 1, .used_gib = 4 },
+    };
+    struct verdict verdict;
+
+#define DENIED_BY(words)                                                                           \
+    do {                                                                                           \
+        ck_assert_int_eq(broker_policy_set(fixture->broker, &fixture->policy, fixture->now), 0);   \
+        ck_assert_int_eq(broker_attach(fixture->broker, &peer, &attach, fixture->now, &verdict),   \
+                         0);                                                                       \
+        ck_assert_int_eq(verdict.kind, VERDICT_DENY);                                              \
+        ck_assert_msg(strstr(verdict.reason, words), "%s", verdict.reason);                        \
+        fixture_check(fixture);                                                                    \
+        *rules = (struct policy_rules){ 0 };                                                       \
+    } while (0)
+
+    broker_books_lost(fixture->broker);
+    broker_grace_begin(fixture->broker, fixture->now);
+    fixture_sample(fixture, rows, ELEMENTSOF(rows));
+    DENIED_BY("is named twice");
+    held[1].device = fixture_gpu(1);
+    *rules = (struct policy_rules){ .has = POLICY_HAS(devices) };
+    DENIED_BY("the administrator's rules do not let you use");
+    *rules = (struct policy_rules){ .has = POLICY_HAS(require), .require = REQUIRE_SCOPE };
+    DENIED_BY("the administrator requires a scope");
+    *rules = (struct policy_rules){ .has = POLICY_HAS(quota_permyriad), .quota_permyriad = 999 };
+    DENIED_BY("than the administrator's rules allow you");
+    *rules = (struct policy_rules){ .has = POLICY_HAS(quota_bytes), .quota_bytes = 8 * GIB - 1 };
+    DENIED_BY("more than is left of your quota");
+    *rules = (struct policy_rules){ .has = POLICY_HAS(quota_devices), .quota_devices = 1 };
+    DENIED_BY("more devices than your quota allows");
+    *rules = (struct policy_rules){ .has = POLICY_HAS(max_leases) };
+    DENIED_BY("you already have 0 leases");
+    device.state = DEVICE_LOST;
+    fixture_device(fixture, &device);
+    DENIED_BY("a device of the lease no longer exists");
+    device.state = DEVICE_READY;
+    fixture_device(fixture, &device);
+    held[0].device = fixture_gpu(2); /* of which the driver shows nothing */
+    attach.n_held = 1;
+    DENIED_BY("the driver shows no memory of this process");
+    attach.n_held = 0;
+    DENIED_BY("the client did not say what it holds");
+
+    /* As much as the rules allow, in two leases on the same two devices. */
+    *rules = (struct policy_rules){ .has = POLICY_HAS(quota_devices) | POLICY_HAS(quota_bytes) |
+                                           POLICY_HAS(quota_permyriad) | POLICY_HAS(require),
+                                    .quota_devices = 2,
+                                    .quota_bytes = 12 * GIB,
+                                    .quota_permyriad = 2000,
+                                    .require = REQUIRE_SCOPE };
+    ck_assert_int_eq(broker_policy_set(fixture->broker, &fixture->policy, fixture->now), 0);
+    held[0].device = fixture_gpu(0);
+    attach.n_held = 2;
+    attach.is_in_scope = true;
+    ck_assert_int_eq(broker_attach(fixture->broker, &peer, &attach, fixture->now, &verdict), 0);
+    ck_assert_int_eq(verdict.kind, VERDICT_GRANT);
+    ck_assert_uint_eq(broker_lease(fixture->broker, 7)->shares[1].held_bytes, 4 * GIB);
+    ck_assert_uint_eq(broker_lease(fixture->broker, 7)->shares[1].limit_bytes, 8 * GIB);
+    peer = fixture_peer(11, 1000);
+    attach.lease = 8;
+    attach.n_held = 1;
+    ck_assert_int_eq(broker_attach(fixture->broker, &peer, &attach, fixture->now, &verdict), 0);
+    ck_assert_int_eq(verdict.kind, VERDICT_GRANT);
+    fixture_check(fixture);
+    peer = fixture_peer(12, 1000);
+    attach.lease = 9;
+    held[0].device = fixture_gpu(1);
+    *rules = (struct policy_rules){ .has = POLICY_HAS(quota_bytes), .quota_bytes = 12 * GIB };
+    DENIED_BY("more than is left of your quota");
+    *rules = (struct policy_rules){ .has = POLICY_HAS(quota_permyriad), .quota_permyriad = 1999 };
+    DENIED_BY("than the administrator's rules allow you");
+    *rules = (struct policy_rules){ .has = POLICY_HAS(quota_devices), .quota_devices = 1 };
+    ck_assert_int_eq(broker_policy_set(fixture->broker, &fixture->policy, fixture->now), 0);
+    ck_assert_int_eq(broker_attach(fixture->broker, &peer, &attach, fixture->now, &verdict), 0);
+    ck_assert_int_eq(verdict.kind, VERDICT_GRANT); /* it has that device already */
+#undef DENIED_BY
+}
+END_TEST
+
 /* Nor does who claims a large number have everybody's next leases number on from there, where JSON
  * readers take two numbers for one and no lease could come back a second time. */
 START_TEST(a_number_that_is_claimed_makes_no_others_large) {
@@ -397,6 +487,7 @@ START_TEST(a_client_that_missed_its_grant_gets_it_by_asking_again) {
     start_again(fixture, &the_log, 1, 40, 1);
     ck_assert_int_eq(fixture_ask(fixture, 12, 1000, &request, 1).kind, VERDICT_WAIT);
     ck_assert_int_eq(fixture_ask(fixture, 10, 1000, &other, 2).kind, VERDICT_WAIT);
+    ck_assert_int_eq(fixture_ask(fixture, 10, 1007, &request, 6).kind, VERDICT_WAIT);
     request.has_token = true;
     request.token[0] = 7;
     verdict = fixture_ask(fixture, 10, 1000, &request, 3);
@@ -408,6 +499,20 @@ START_TEST(a_client_that_missed_its_grant_gets_it_by_asking_again) {
     ck_assert_int_eq(fixture_ask(fixture, 10, 1000, &request, 4).kind, VERDICT_WAIT);
     request = fixture_fixed(1, 5);
     ck_assert_int_eq(fixture_ask(fixture, 11, 1000, &request, 5).kind, VERDICT_WAIT);
+}
+END_TEST
+
+START_TEST(a_grant_that_ends_is_not_given_again) {
+    cleanup(fixture_freep) struct broker_fixture *fixture = recording(1, 40, &the_log);
+    struct request request = fixture_fixed(1, 30);
+    uint64_t lease = fixture_get(fixture, 10, 1000, request);
+
+    start_again(fixture, &the_log, 1, 40, 1);
+    /* It is told to end, and stays until its process does. */
+    broker_end(fixture->broker, lease, "the administrator says so", fixture->now);
+    fixture_check(fixture);
+    ck_assert_ptr_nonnull(broker_lease(fixture->broker, lease));
+    ck_assert_int_eq(fixture_ask(fixture, 10, 1000, &request, 1).kind, VERDICT_WAIT);
 }
 END_TEST
 
@@ -439,8 +544,9 @@ START_TEST(a_waiter_for_a_drained_device_has_its_place_again) {
 }
 END_TEST
 
-SUITE("recover", a_waiter_for_a_drained_device_has_its_place_again,
-      leases_and_holders_are_there_again, a_lease_that_ends_before_its_owner_leaves_no_record,
+SUITE("recover", each_rule_holds_for_a_lease_that_is_rebuilt, a_grant_that_ends_is_not_given_again,
+      a_waiter_for_a_drained_device_has_its_place_again, leases_and_holders_are_there_again,
+      a_lease_that_ends_before_its_owner_leaves_no_record,
       nothing_is_granted_in_the_grace_but_what_was_guaranteed,
       no_holder_comes_back_with_more_than_was_recorded,
       places_in_the_queue_are_kept_for_clients_that_ask_again, what_was_releasing_is_still,

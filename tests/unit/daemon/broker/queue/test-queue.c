@@ -519,6 +519,55 @@ START_TEST(places_are_told_as_they_change) {
 }
 END_TEST
 
+/* The first 16 at once, those behind them 256 a second. */
+START_TEST(a_long_queue_is_told_in_parts) {
+    cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(1, 40);
+    uint64_t lease = fixture_get(fixture, 10, 1000, fixture_fixed(1, 40));
+
+    for (uint64_t i = 1; i <= 301; i++)
+        ck_assert(waits(fixture, (pid_t)(100 + i), (uid_t)(2000 + i), fixture_fixed(1, 40), i));
+    fixture_release(fixture, 1000, lease);
+    ck_assert(is_granted(fixture, 1));
+    ck_assert_uint_eq(fixture->n_moved, 16);
+    ck_assert_uint_eq(fixture->place, 16);
+    fixture_pass(fixture, SECS);
+    ck_assert_uint_eq(fixture->n_moved, 16 + 256);
+    ck_assert_uint_eq(fixture->place, 16 + 256);
+    fixture_turn(fixture); /* not before the next second */
+    ck_assert_uint_eq(broker_deadline(fixture->broker), fixture->now.usec + SECS);
+    ck_assert_uint_eq(fixture->n_moved, 16 + 256);
+    fixture_pass(fixture, SECS);
+    ck_assert_uint_eq(fixture->n_moved, 300);
+    ck_assert_uint_eq(fixture->place, 300);
+    fixture_pass(fixture, SECS);
+    ck_assert_uint_eq(fixture->n_moved, 300);
+}
+END_TEST
+
+/* Sets of devices are words of 64. */
+START_TEST(a_device_far_behind_is_as_the_first) {
+    static const unsigned gpus[] = { 0, 63, 64, 65, 127, 128, 129 };
+
+    for (size_t i = 0; i < ELEMENTSOF(gpus); i++) {
+        cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(130, 40);
+        const char *name = fixture_name(gpus[i]);
+        uint64_t lease = fixture_get(fixture, 10, 1000, on(fixture_fixed(1, 15), &name));
+
+        fixture_get(fixture, 11, 1001, on(fixture_fixed(1, 15), &name));
+        ck_assert(waits(fixture, 12, 1002, on(fixture_fixed(1, 20), &name), 1));
+        ck_assert(waits(fixture, 13, 1003, on(fixture_fixed(1, 6), &name), 2));
+        fixture_get(fixture, 14, 1003, fixture_fixed(1, 6)); /* on another one */
+        ck_assert_uint_eq(fixture_left(fixture, gpus[i]), 10);
+        fixture_release(fixture, 1000, lease);
+        ck_assert(is_granted(fixture, 1));
+        ck_assert_ptr_null(fixture_told(fixture, 2));
+        ck_assert_uint_eq(fixture_left(fixture, gpus[i]), 5);
+        fixture_release(fixture, 1002, fixture_told(fixture, 1)->lease);
+        ck_assert(is_granted(fixture, 2));
+    }
+}
+END_TEST
+
 START_TEST(a_waiter_that_is_pushed_back_is_told) {
     cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(1, 40);
 
@@ -596,5 +645,6 @@ SUITE("queue", the_first_come_is_the_first_served,
       a_reload_judges_the_queue_anew_and_leaves_leases_alone,
       a_reload_may_change_what_a_step_of_priority_is_worth,
       a_raised_reserve_overcommits_and_grants_nothing, places_are_told_as_they_change,
+      a_long_queue_is_told_in_parts, a_device_far_behind_is_as_the_first,
       a_waiter_that_is_pushed_back_is_told, explaining_changes_nothing_and_agrees_with_asking,
       a_holder_passes_the_waiters_for_its_lease)
