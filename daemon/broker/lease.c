@@ -314,7 +314,6 @@ int broker_confined(struct broker *broker, uint64_t id, const char *scope, const
         if (lease->cgroup[0])
             map_take_text(&broker->cgroups, lease->cgroup);
         memcpy(path, lease->cgroup, sizeof(path));
-        memset(lease->cgroup, 0, sizeof(lease->cgroup));
         strcpy(lease->cgroup, cgroup);
         if (cgroup[0] && map_put_text(&broker->cgroups, lease->cgroup, lease) < 0) {
             /* This uses the room of the entry that was just removed, so it cannot fail. */
@@ -324,7 +323,6 @@ int broker_confined(struct broker *broker, uint64_t id, const char *scope, const
             return -ENOMEM;
         }
     }
-    memset(lease->scope, 0, sizeof(lease->scope));
     snprintf(lease->scope, sizeof(lease->scope), "%s", scope ? scope : "");
     lease->tiers = tiers;
     emit_lease(broker, lease);
