@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/hand/serve.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -18,11 +19,12 @@
 #define QUESTION_SECONDS 120
 
 static int find_socket(void) {
-    int fd = sd_listen_fds(1) == 1 ? SD_LISTEN_FDS_START : HAND_FD;
+    static_assert(HAND_FD == SD_LISTEN_FDS_START, "systemd passes it as allotd does");
 
-    if (sd_is_socket(fd, AF_UNIX, SOCK_SEQPACKET, 0) <= 0)
+    if (sd_is_socket(HAND_FD, AF_UNIX, SOCK_SEQPACKET, 0) <= 0)
         return -EINVAL;
-    return fcntl(fd, F_SETFD, FD_CLOEXEC) < 0 ? -errno : fd; /* children have nothing to say */
+    /* Children have nothing to say. */
+    return fcntl(HAND_FD, F_SETFD, FD_CLOEXEC) < 0 ? -errno : HAND_FD;
 }
 
 static void exit_with(const char *help, bool is_asked) {

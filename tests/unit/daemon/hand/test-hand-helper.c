@@ -381,6 +381,45 @@ START_TEST(a_helper_of_another_build_is_given_up) {
 }
 END_TEST
 
+/* Else a helper that ends as soon as it works would be started as fast as the machine can. */
+START_TEST(only_an_answer_makes_the_next_attempt_come_at_once) {
+    struct helper_fixture bench;
+    uint64_t before, took;
+
+    helper_fixture_start(&bench, HELPER_FIXTURE_HOUR, HELPER_FIXTURE_HOUR, HELPER_FIXTURE_HOUR);
+    helper_fixture_take_sample(&bench);
+    before = clock_usec(CLOCK_BOOTTIME);
+    for (unsigned round = 1; round <= 4; round++) { /* at once, after 100, 200 and 400 ms */
+        close(bench.hand.fd);
+        bench.hand.fd = -1;
+        helper_fixture_accept_at(&bench, &bench.hand, bench.hand.listener);
+        helper_fixture_greet(&bench, &bench.hand);
+        while (sd_event_run(bench.event, 0) > 0)
+            ;
+        ck_assert_uint_eq(hand_n_replaced(bench.it), round);
+    }
+    took = clock_usec(CLOCK_BOOTTIME) - before;
+    ck_assert_uint_ge(took, 600000);
+    helper_fixture_finish(&bench);
+}
+END_TEST
+
+START_TEST(what_is_asked_of_a_helper_that_is_gone_fails) {
+    struct helper_fixture bench;
+
+    helper_fixture_start(&bench, HELPER_FIXTURE_HOUR, HELPER_FIXTURE_HOUR, HELPER_FIXTURE_HOUR);
+    helper_fixture_take_sample(&bench);
+    close(bench.hand.fd); /* allotd does not know it yet */
+    bench.hand.fd = -1;
+    ck_assert_int_eq(hand_lock(bench.it, true, helper_fixture_done, &bench), 0);
+    ck_assert_uint_eq(bench.n_answers, 0);
+    HELPER_FIXTURE_UNTIL(&bench, bench.n_answers == 1);
+    ck_assert_int_eq(bench.r, -ECONNRESET);
+    ck_assert_str_eq(bench.err.text, "allot-hand ended and is replaced");
+    helper_fixture_finish(&bench);
+}
+END_TEST
+
 START_TEST(a_helper_has_its_time_and_systemd_has_more) {
     struct hand_confine confine = { .pid = 5, .n_devices = 1 };
     static const unsigned times[] = { 1, 3, 3, 10 };
@@ -431,4 +470,6 @@ SUITE_TIMEOUT("hand-helper", 120, a_sample_is_what_both_say, many_processes_are_
               a_successor_is_told_what_is_known,
               a_hand_that_ends_fails_what_was_asked_and_the_rest_goes_to_the_next,
               a_helper_that_talks_nonsense_is_replaced, a_helper_of_another_build_is_given_up,
-              a_helper_has_its_time_and_systemd_has_more)
+              a_helper_has_its_time_and_systemd_has_more,
+              only_an_answer_makes_the_next_attempt_come_at_once,
+              what_is_asked_of_a_helper_that_is_gone_fails)

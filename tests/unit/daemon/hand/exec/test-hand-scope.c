@@ -483,6 +483,61 @@ START_TEST(a_process_that_got_the_pid_meanwhile_is_put_back) {
 }
 END_TEST
 
+/* The process that was meant had a child in the scope, which got its pid for a child of its own. */
+static void replace_by_grandchild(void *userdata, pid_t pid) {
+    struct impostor *impostor = userdata;
+    const uint64_t tick_usec = 1000000 / (uint64_t)sysconf(_SC_CLK_TCK);
+    struct clone_args args = { .exit_signal = SIGCHLD,
+                               .set_tid = (uint64_t)(uintptr_t)&pid,
+                               .set_tid_size = 1 };
+    int ready[2];
+    char c;
+
+    if (pid != impostor->bench->pid || impostor->pid)
+        return;
+    kill(pid, SIGKILL);
+    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+    while (clock_usec(CLOCK_BOOTTIME) / tick_usec <= impostor->bench->question.confine.start)
+        sched_yield();
+    ck_assert_int_eq(pipe(ready), 0);
+    impostor->pid = fork();
+    if (impostor->pid == 0) {
+        pid_t child;
+
+        if (fake_machine_move(impostor->cgroup, getpid()) < 0)
+            _exit(1);
+        child = (pid_t)syscall(SYS_clone3, &args, sizeof(args));
+        if (child > 0 && write(ready[1], "x", 1) != 1)
+            _exit(1);
+        if (child < 0)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    close(ready[1]);
+    ck_assert_int_eq(read(ready[0], &c, 1), 1);
+    close(ready[0]);
+}
+
+START_TEST(a_child_of_the_job_stays_in_its_scope) {
+    struct bench bench;
+    struct impostor impostor = { .bench = &bench, .cgroup = SLICE "/allot-17.scope" };
+
+    if (!start(&bench))
+        return;
+    bench.systemd.attaching = replace_by_grandchild;
+    bench.systemd.userdata = &impostor;
+    ck_assert_int_eq(confine(&bench), 0);
+    ck_assert_ptr_nonnull(strstr(bench.answer.details[0], "has ended"));
+    expect_cgroup(bench.pid, impostor.cgroup);
+    kill(bench.pid, SIGKILL);
+    fake_machine_end(impostor.pid);
+    bench.pid = 0;
+    put_process(&bench, SESSION);
+    finish(&bench);
+}
+END_TEST
+
 START_TEST(folders_are_below_the_mount) {
     struct allot_error err = { 0 };
     char folder[40];
@@ -504,4 +559,5 @@ SUITE_TIMEOUT("hand-scope", 60, a_process_gets_a_scope_with_the_nodes_of_its_lea
               nodes_are_the_leases_and_one_other_is_tried,
               without_a_filter_the_scope_is_for_the_driver_alone,
               the_driver_limits_a_scope_of_the_leases_own,
-              a_process_that_got_the_pid_meanwhile_is_put_back, folders_are_below_the_mount)
+              a_process_that_got_the_pid_meanwhile_is_put_back,
+              a_child_of_the_job_stays_in_its_scope, folders_are_below_the_mount)

@@ -6,13 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/support/sim/box/sim_box.h"
 #include "tests/support/suite.h"
 
-static int start_helper(const char *program, pid_t *ret_pid) {
+static int start_helper_as(const char *program, uid_t uid, pid_t *ret_pid) {
     int sockets[2];
 
     ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets), 0);
@@ -25,11 +26,16 @@ static int start_helper(const char *program, pid_t *ret_pid) {
             fcntl(HAND_FD, F_SETFD, 0);
         else
             dup2(sockets[1], HAND_FD);
-        execl(program, program, (char *)NULL);
+        if (setresuid(uid, uid, uid) == 0)
+            execl(program, program, (char *)NULL);
         _exit(127);
     }
     close(sockets[1]);
     return sockets[0];
+}
+
+static int start_helper(const char *program, pid_t *ret_pid) {
+    return start_helper_as(program, getuid(), ret_pid);
 }
 
 START_TEST(a_helper_ends_on_anything_that_is_not_a_question_for_it) {
@@ -89,6 +95,33 @@ START_TEST(a_helper_ends_on_anything_that_is_not_a_question_for_it) {
 }
 END_TEST
 
+/* Not even its own user may look into it: what is in /proc of it is root's. */
+START_TEST(the_memory_of_a_helper_is_its_own) {
+    struct hand_hello hello = { .head.kind = HAND_HELLO, .abi = HAND_ABI, .driver = DRIVER_SIM };
+    uid_t uid = getuid() == 0 ? 65534 : getuid();
+    union hand_message message;
+    char path[64];
+    struct stat st;
+    ssize_t n;
+    pid_t pid;
+    int fd;
+
+    fd = start_helper_as(ALLOT_HAND, uid, &pid);
+    ck_assert_int_eq(send(fd, &hello, sizeof(hello), MSG_NOSIGNAL), sizeof(hello));
+    n = recv(fd, &message, sizeof(message), 0);
+    snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
+    if (n > 0) {
+        ck_assert_int_eq(message.answer.r, 0);
+        ck_assert_int_eq(stat(path, &st), 0);
+        ck_assert_uint_eq(st.st_uid, 0);
+    } else {
+        puts("skipped: the folder of the build is not for everybody to read");
+    }
+    close(fd);
+    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+}
+END_TEST
+
 /* What it says, and its exit status; without a socket. */
 static int run_alone(const char *program, const char *words, char said[static 512]) {
     char command[512];
@@ -120,5 +153,6 @@ START_TEST(a_helper_says_what_it_is_and_does_nothing_by_itself) {
 }
 END_TEST
 
-SUITE_TIMEOUT("hand-wire", 120, a_helper_says_what_it_is_and_does_nothing_by_itself,
+SUITE_TIMEOUT("hand-wire", 120, the_memory_of_a_helper_is_its_own,
+              a_helper_says_what_it_is_and_does_nothing_by_itself,
               a_helper_ends_on_anything_that_is_not_a_question_for_it)

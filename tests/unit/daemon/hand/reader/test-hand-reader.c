@@ -213,6 +213,43 @@ START_TEST(links_are_lanes_and_paths) {
 }
 END_TEST
 
+START_TEST(through_switches_all_links_lead_to_each_gpu) {
+    struct box_spec spec = { .n_gpus = 3, .models = "h100-80g", .nvlink = "all" };
+    uint32_t faults[3];
+    struct bench bench;
+
+    start(&bench, &spec);
+    SAMPLE(&bench);
+    for (unsigned i = 0; i < 3; i++) {
+        ck_assert_uint_eq(bench.devices[i].n_links, 2);
+        for (unsigned j = 0; j < 2; j++) {
+            ck_assert_int_eq(bench.devices[i].links[j].path, SAMPLE_PATH_NVLINK);
+            ck_assert_uint_eq(bench.devices[i].links[j].lanes, 18);
+        }
+    }
+    finish(&bench);
+
+    /* Where no link can be had, or who is behind the switch is not said, there is the bus. */
+    for (unsigned round = 0; round < 2; round++) {
+        start(&bench, &spec);
+        for (int i = 0; i < 3; i++)
+            faults[i] = fail_call(
+                &bench, round ? "nvmlDeviceGetP2PStatus" : "nvmlDeviceGetNvLinkState", i, 999);
+        SAMPLE(&bench);
+        for (unsigned i = 0; i < 3; i++) {
+            ck_assert_uint_eq(bench.devices[i].n_links, 2);
+            for (unsigned j = 0; j < 2; j++) {
+                ck_assert_int_ne(bench.devices[i].links[j].path, SAMPLE_PATH_NVLINK);
+                ck_assert_uint_eq(bench.devices[i].links[j].lanes, 0);
+            }
+        }
+        for (unsigned i = 0; i < 3; i++)
+            mend(&bench, faults[i]);
+        finish(&bench);
+    }
+}
+END_TEST
+
 START_TEST(instances_follow_their_gpu) {
     struct box_spec spec = {
         .n_gpus = 2, .models = "a100-40g", .minors = "4,5", .mig = "0:3g.20gb+3g.20gb"
@@ -489,7 +526,7 @@ START_TEST(events_say_what_and_where) {
 END_TEST
 
 SUITE_TIMEOUT("hand-reader", 60, rows_say_what_nvml_says, links_are_lanes_and_paths,
-              instances_follow_their_gpu, a_closed_gpu_is_named_and_not_read,
-              a_successor_knows_what_it_was_told, a_gpu_that_fails_is_told_from_one_that_is_lost,
-              lists_that_cannot_be_had_are_said, a_driver_that_is_not_there_is_tried_again,
-              events_say_what_and_where)
+              through_switches_all_links_lead_to_each_gpu, instances_follow_their_gpu,
+              a_closed_gpu_is_named_and_not_read, a_successor_knows_what_it_was_told,
+              a_gpu_that_fails_is_told_from_one_that_is_lost, lists_that_cannot_be_had_are_said,
+              a_driver_that_is_not_there_is_tried_again, events_say_what_and_where)
