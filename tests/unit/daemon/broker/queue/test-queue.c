@@ -273,6 +273,25 @@ START_TEST(a_quota_of_devices_keeps_to_those_it_has) {
 }
 END_TEST
 
+START_TEST(a_quota_of_devices_lets_in_as_many_new_ones_as_it_leaves) {
+    cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(4, 40);
+    const struct lease *first, *both;
+
+    set_rules(fixture, (struct policy_rules){ .has = POLICY_HAS(quota_devices) | POLICY_HAS(choose),
+                                              .quota_devices = 2,
+                                              .choose = CHOICE_SPREAD });
+    first = broker_lease(fixture->broker, fixture_get(fixture, 10, 1000, fixture_fixed(1, 10)));
+    both = broker_lease(fixture->broker, fixture_get(fixture, 10, 1000, fixture_fixed(2, 10)));
+    ck_assert_uint_eq(both->n_shares, 2);
+    ck_assert(both->shares[0].book == first->shares[0].book ||
+              both->shares[1].book == first->shares[0].book);
+    /* Two of the two that it has now. */
+    fixture_get(fixture, 10, 1000, fixture_fixed(2, 10));
+    ck_assert_uint_eq(fixture_left(fixture, 2), 40);
+    ck_assert_uint_eq(fixture_left(fixture, 3), 40);
+}
+END_TEST
+
 START_TEST(a_quota_of_a_share_counts_on_each_device) {
     cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(1, 40);
     uint64_t lease;
@@ -637,8 +656,10 @@ SUITE("queue", the_first_come_is_the_first_served,
       a_smaller_request_passes_with_what_is_left_beyond_the_first, growth_goes_before_new_leases,
       growth_that_frees_up_in_the_guarantee_is_granted_though_the_device_is_full,
       waits_time_out_and_can_be_cancelled, a_quota_stops_only_its_user,
-      a_quota_of_devices_keeps_to_those_it_has, a_quota_of_a_share_counts_on_each_device,
-      the_quota_that_stops_it_is_named, used_up_gib_hours_deny_leases_and_growth,
+      a_quota_of_devices_keeps_to_those_it_has,
+      a_quota_of_devices_lets_in_as_many_new_ones_as_it_leaves,
+      a_quota_of_a_share_counts_on_each_device, the_quota_that_stops_it_is_named,
+      used_up_gib_hours_deny_leases_and_growth,
       one_user_has_so_many_requests_in_the_queue_and_no_more, hours_keep_a_device_for_some,
       an_idle_lease_is_told_then_lowered_then_ended,
       a_lease_that_never_takes_what_is_kept_for_it_is_idle_too,
