@@ -339,10 +339,12 @@ def main():
     parser.add_argument("--only", type=int, metavar="N", help="try the Nth of them alone")
     parser.add_argument("--suites", action="store_true", help="the Python tests, too, for what the unit tests leave alive")
     parser.add_argument("--at-least", type=int, default=0, metavar="PERCENT", help="fail if fewer are killed")
+    parser.add_argument("--within", type=int, metavar="SECONDS", help="begin with no further mutant after so long")
     parser.add_argument("--work", type=pathlib.Path, default=WORK, help="where the copy is: one for each run at a time")
     parser.add_argument("paths", nargs="+", metavar="PATH")
     options = parser.parse_args()
     use_folder(options.work.resolve())
+    began = time.monotonic()
 
     found = [mutant for path in sources(options.paths) for mutant in mutants(path)]
     chosen = random.Random(options.seed).sample(found, min(options.count, len(found)))
@@ -369,13 +371,16 @@ def main():
     for number, mutant in enumerate(chosen):
         if options.only not in (None, number):
             continue
+        if options.within and time.monotonic() - began > options.within:
+            print(f"{options.within} s are over: {number} of {len(chosen)} were tried")
+            break
         result = try_mutant(mutant, tests, kills)
         counts[result.split()[0]] = counts.get(result.split()[0], 0) + 1
         print(f"{number:4} {mutant['file']}:{mutant['line'] + 1}: {mutant['what']}: {result}", flush=True)
         if result == "survived":
             print(mutant["diff"], flush=True)
     tried = counts.get("killed", 0) + counts.get("survived", 0)
-    print(", ".join(f"{n} {word}" for word, n in sorted(counts.items())))
+    print(", ".join(f"{n} {word}" for word, n in sorted(counts.items())) or "none was tried")
     percent = 100 * counts.get("killed", 0) / max(tried, 1)
     print(f"{counts.get('killed', 0)} of {tried} killed: {percent:.0f} %")
     return 1 if percent < options.at_least else 0
