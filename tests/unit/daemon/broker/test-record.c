@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/random.h"
@@ -166,7 +167,14 @@ START_TEST(a_record_cut_or_lengthened_anywhere_is_refused) {
         random_record(&record);
         size = record_encode(&record, bytes);
         for (size_t cut = 0; cut < size; cut++) {
-            if (record_decode(&again, bytes, cut) < 0)
+            uint8_t *exact = malloc(cut ? cut : 1); /* a sanitizer sees what is read behind it */
+            int r;
+
+            ck_assert_ptr_nonnull(exact);
+            memcpy(exact, bytes, cut);
+            r = record_decode(&again, exact, cut);
+            free(exact);
+            if (r < 0)
                 continue;
             ck_assert((record.kind == RECORD_DEVICE &&
                        ((record.device.has_accepted && !again.device.has_accepted) ||

@@ -396,10 +396,14 @@ START_TEST(hours_keep_a_device_for_some) {
     /* And anywhere else it is served. */
     fixture_get(fixture, 11, 1001, fixture_fixed(1, 10));
     ck_assert_uint_eq(fixture_left(fixture, 1), 30);
+    /* One that may use either competes for the other one meanwhile. */
+    fixture_get(fixture, 12, 1002, fixture_fixed(1, 30));
+    ck_assert(waits(fixture, 13, 1003, fixture_fixed(1, 5), 2));
     ck_assert_uint_lt(broker_deadline(fixture->broker), fixture->now.usec + 60 * SECS);
     fixture->now.week_minute = 120;
     fixture_pass(fixture, 3600 * SECS);
     ck_assert(is_granted(fixture, 1));
+    ck_assert(is_granted(fixture, 2));
 }
 END_TEST
 
