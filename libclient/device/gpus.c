@@ -216,6 +216,7 @@ static void let_go(void) {
         gpu_close(process.set.gpus[i]);
     free(process.set.gpus);
     process.set = (struct gpus){ 0 };
+    lease_news_leave();
     /* A daemon that misses this call sees the end of the process. */
     if (process.is_own)
         lease_release_at_once(process.lease, NULL);

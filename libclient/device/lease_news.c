@@ -21,6 +21,7 @@ static struct {
     } devices[DEVICES_MAX];
     size_t n;
     struct lease_news all; /* of the lease */
+    bool is_leaving;       /* the process itself ends the lease */
 } told = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static _Atomic uint64_t n_news;
@@ -52,7 +53,7 @@ void lease_news_note(void *userdata, const struct allot_lease_notice *notice) {
     bool is_news = true;
 
     pthread_mutex_lock(&told.lock);
-    news = notice->device ? find(notice->device, true) : &told.all;
+    news = told.is_leaving ? NULL : notice->device ? find(notice->device, true) : &told.all;
     switch (news ? notice->event : ALLOT_LEASE_IDLE) {
     case ALLOT_LEASE_RECALL:
         news->recalled_bytes += notice->bytes;
@@ -80,8 +81,15 @@ void lease_news_note(void *userdata, const struct allot_lease_notice *notice) {
         atomic_fetch_add(&n_news, 1);
 }
 
+void lease_news_leave(void) {
+    pthread_mutex_lock(&told.lock);
+    told.is_leaving = true;
+    pthread_mutex_unlock(&told.lock);
+}
+
 void lease_news_forget(void) {
     pthread_mutex_lock(&told.lock);
+    told.is_leaving = false;
     told.n = 0;
     told.all = (struct lease_news){ 0 };
     pthread_mutex_unlock(&told.lock);

@@ -25,6 +25,8 @@ struct lease_news {
 
 /* allot_lease_notice_fn */
 void lease_news_note(void *userdata, const struct allot_lease_notice *notice);
+/* The process itself ends the lease now: what the daemon says of that is no news. */
+void lease_news_leave(void);
 /* Of another lease, or none: forget everything. */
 void lease_news_forget(void);
 

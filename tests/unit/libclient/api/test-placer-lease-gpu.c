@@ -362,8 +362,22 @@ START_TEST(memory_that_another_job_took_is_planned_around) {
 }
 END_TEST
 
+START_TEST(the_end_that_the_process_makes_is_no_news) {
+    const struct allot_lease_notice ends = { .event = ALLOT_LEASE_ENDING, .text = "lease 1 ends" };
+    const uint64_t before = lease_news_count();
+
+    lease_news_leave();
+    lease_news_note(NULL, &ends);
+    ck_assert_uint_eq(lease_news_count(), before);
+    lease_news_forget();
+    lease_news_note(NULL, &ends);
+    ck_assert_uint_gt(lease_news_count(), before);
+}
+END_TEST
+
 SUITE_TIMEOUT("placer-lease-gpu", 120, steps_leave_a_card_that_is_drained_with_the_same_bits,
               what_can_be_nowhere_else_is_refused_in_words, a_lease_that_ends_leaves_the_cpu,
               a_lost_card_is_named_and_the_session_goes_on,
               memory_that_is_wanted_back_is_planned_around,
-              memory_that_another_job_took_is_planned_around)
+              memory_that_another_job_took_is_planned_around,
+              the_end_that_the_process_makes_is_no_news)
