@@ -188,6 +188,32 @@ START_TEST(device_rules_of_the_hand_are_not_carried_over) {
 }
 END_TEST
 
+/* Bound to the cgroup of a service, and nothing that a scope has. */
+START_TEST(a_limit_that_scopes_cannot_have_is_refused) {
+    static const struct fake_property set[] = {
+        { "RestrictFileSystems", "(bas)", .text = "ext4", .number = 1 }, { 0 }
+    };
+    static const struct fake_property unset[] = { { "RestrictFileSystems", "(bas)" }, { 0 } };
+    struct fake_systemd systemd;
+    struct bus_place place = { .unit = "untouched" };
+    struct allot_error err = { 0 };
+    struct bus *bus;
+
+    if (!start(&systemd, &bus))
+        return;
+    systemd.units[0].properties = set;
+    ck_assert_int_eq(bus_find_place(bus, 1, &place, &err), -EOPNOTSUPP);
+    ck_assert_str_eq(err.text, "RestrictFileSystems of svc.service cannot be carried over: a scope "
+                               "has no such limit");
+    ck_assert_str_eq(place.unit, "untouched");
+    systemd.units[0].properties = unset;
+    ck_assert_int_eq(bus_find_place(bus, 1, &place, &err), 0);
+    ck_assert_uint_eq(place.limits.n, 0);
+    bus_place_done(&place);
+    finish(&systemd, bus);
+}
+END_TEST
+
 START_TEST(a_place_that_is_not_known_is_said) {
     static const char *const calls[] = { "GetUnitByPID", "Get Id", "Get ControlGroup", "Get Slice",
                                          "Get MemoryMax" };
@@ -463,7 +489,8 @@ START_TEST(units_are_listed_and_given_devices) {
 END_TEST
 
 SUITE_TIMEOUT("hand-bus", 60, no_bus_is_no_systemd, a_place_is_the_unit_with_its_limits,
-              device_rules_of_the_hand_are_not_carried_over, a_place_that_is_not_known_is_said,
+              device_rules_of_the_hand_are_not_carried_over,
+              a_limit_that_scopes_cannot_have_is_refused, a_place_that_is_not_known_is_said,
               a_scope_is_asked_for_as_it_is_meant, limits_go_along_in_a_slice_that_leases_share,
               a_scope_that_does_not_start_is_said, processes_are_attached,
               units_are_listed_and_given_devices)
