@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "libclient/graph/grad.h"
+#include "libclient/ops/ops.h"
 #include "tests/support/libclient/graph/graph_fixture.h"
 #include "tests/support/suite.h"
 
@@ -312,10 +313,10 @@ START_TEST(every_gradient_has_the_shape_of_its_input_once_and_twice) {
 END_TEST
 
 START_TEST(every_op_with_a_gradient_is_tried) {
-    cleanup(graph_unrefp) struct allot_graph *graph = graph_fixture_new(); /* registers all ops */
     const struct opdef *op;
     size_t n_smooth = 0;
 
+    ck_assert_int_eq(ops_register_all(NULL), 0);
     for (size_t i = 0; (op = opdef_at(i)); i++) {
         const size_t length = strlen(op->name);
         /* The gradient of …Grad is met where the op itself is tried twice. */
