@@ -24,7 +24,7 @@ measure() {
     esac
     "$top/build/sim/gpusim" create --timing-only --gpus "$1" --model a100-80g "${links[@]}" >/dev/null
     shift 2
-    "$top/build/bench/replicas" "$@"
+    "$top/build/bench/replica-steps" "$@"
     "$top/build/sim/gpusim" destroy >/dev/null
 }
 

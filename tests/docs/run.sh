@@ -88,3 +88,13 @@ suites_all=(skipping)
 expect 0 "10 passed, 0 failed, 2 skipped" --all
 expect 1 "     give --all, or the names of suites" --all good
 expect 1 "     suites: good skipping" nonsense
+
+# A program of bench/meson.build would hide a script of the same name from `./run bench NAME`.
+names=$({
+    sed -n "s/.*executable('\\([^']*\\)'.*/\\1/p" "$source/bench/meson.build"
+    basename -a -s .sh "$source"/bench/*.sh
+} | sed 's/^bench-//' | sort | uniq -d)
+if [ -n "$names" ]; then
+    printf 'both a program and a script of ./run bench: %s\n' "$names"
+    exit 1
+fi

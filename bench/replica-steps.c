@@ -2,8 +2,8 @@
 /*
  * Modelled times of training on several simulated GPUs, for ./run bench replicas:
  *
- *     replicas mlp|transformer GPUS ROWS     a step with so many rows for each GPU
- *     replicas sum GPUS BYTES                one sum over replicas
+ *     replica-steps mlp|transformer GPUS ROWS     a step with so many rows for each GPU
+ *     replica-steps sum GPUS BYTES                one sum over replicas
  *
  * prints the microseconds that a step takes by the simulator's clock, once it is planned and warm.
  */
@@ -28,7 +28,7 @@ enum {
 static void must(int r, const struct allot_error *err) {
     if (r >= 0)
         return;
-    fprintf(stderr, "replicas: %s\n", err->text);
+    fprintf(stderr, "replica-steps: %s\n", err->text);
     exit(EXIT_FAILURE);
 }
 
@@ -39,7 +39,7 @@ static unsigned long long now_nsec(void) {
     if (library)
         *(void **)&clock = dlsym(library, "gpusimHostClock");
     if (!clock) {
-        fprintf(stderr, "replicas: the driver is not the simulated one\n");
+        fprintf(stderr, "replica-steps: the driver is not the simulated one\n");
         exit(EXIT_FAILURE);
     }
     return clock();
@@ -173,7 +173,7 @@ int main(int argc, char **argv) {
     const size_t n_gpus = argc > 3 ? (size_t)strtoul(argv[2], NULL, 10) : 0;
 
     if (n_gpus < 1 || n_gpus > 64) {
-        fprintf(stderr, "usage: replicas mlp|transformer|sum GPUS ROWS|BYTES\n");
+        fprintf(stderr, "usage: replica-steps mlp|transformer|sum GPUS ROWS|BYTES\n");
         return 2;
     }
     allot_log_set(keep_quiet, NULL);
