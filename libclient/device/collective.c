@@ -51,7 +51,7 @@ static void collective_free(struct collective *collective) {
     for (uint32_t i = 0; i < collective->n; i++) {
         struct gpu *gpu = collective->gpus[i];
 
-        if (collective->comms[i] && !collective->is_dead)
+        if (collective->comms[i])
             nccl_comm_destroy(collective->nccl, NULL, collective->comms[i]);
         if (collective->events[i] && gpu_enter(gpu, NULL) == 0)
             cuda_event_destroy(gpu->cuda, NULL, collective->events[i]);
@@ -153,7 +153,7 @@ struct collective *collective_get(struct gpu *const *gpus, uint32_t n) {
     } else if (!all.has_failed) {
         all.has_failed = true;
         log_say(ALLOT_LOG_NOTICE,
-                "%s: sums over replicas go by our own copies, in a ring or a tree; ALLOT_NCCL=no "
+                "%s: sums over replicas go by our own copies between the GPUs; ALLOT_NCCL=no "
                 "does not look for NCCL",
                 err.text);
     }
@@ -227,6 +227,16 @@ static int call_all(const struct collective *collective, void *const *data, cons
     return r < 0 ? r : ended < 0 ? error_set(err, ended, "%s", end.text) : 0;
 }
 
+/* End the communicators, whatever they still do: none of them can be used again. Under its lock. */
+static void give_up(struct collective *collective) {
+    for (uint32_t i = 0; i < collective->n; i++) {
+        if (collective->comms[i])
+            nccl_comm_abort(collective->nccl, NULL, collective->comms[i]);
+        collective->comms[i] = NULL;
+    }
+    collective->is_dead = true;
+}
+
 int collective_sum(struct collective *collective, void *const *data, const uint64_t *counts,
                    uint32_t n_tensors, enum dtype dtype, uint32_t channel,
                    struct allot_error *err) {
@@ -241,7 +251,8 @@ int collective_sum(struct collective *collective, void *const *data, const uint6
         r = tie(collective, 0, i, channel, err);
     if (r == 0) {
         r = call_all(collective, data, counts, n_tensors, dtype, channel, err);
-        collective->is_dead |= r < 0;
+        if (r < 0)
+            give_up(collective);
     }
     for (uint32_t i = 1; r == 0 && i < collective->n; i++)
         r = tie(collective, i, 0, channel, err);
@@ -257,9 +268,8 @@ void collective_abort(const struct gpu *lost) {
         for (uint32_t i = 0; i < own->n; i++)
             is_in |= own->gpus[i] == lost;
         pthread_mutex_lock(&own->lock);
-        for (uint32_t i = 0; is_in && !own->is_dead && i < own->n; i++)
-            nccl_comm_abort(own->nccl, NULL, own->comms[i]);
-        own->is_dead |= is_in;
+        if (is_in)
+            give_up(own);
         pthread_mutex_unlock(&own->lock);
     }
     pthread_mutex_unlock(&all.lock);

@@ -123,10 +123,12 @@ static uint32_t next_channel(const struct timeline_run *t) {
     uint32_t best = TASK_GRAPH_NONE;
 
     for (uint32_t c = 0; c < t->graph->n_channels; c++) {
-        const struct transfer *first = &t->transfers[t->first[c]];
+        const struct transfer *first;
 
-        if (t->carried[c] != TASK_GRAPH_NONE || t->first[c] == TASK_GRAPH_NONE ||
-            task_graph_link(t->graph, t->plan->device[first->task], first->to)->media & t->media)
+        if (t->carried[c] != TASK_GRAPH_NONE || t->first[c] == TASK_GRAPH_NONE)
+            continue;
+        first = &t->transfers[t->first[c]];
+        if (task_graph_link(t->graph, t->plan->device[first->task], first->to)->media & t->media)
             continue;
         if (!t->graph->has_media)
             return c; /* no transfer keeps another from starting */

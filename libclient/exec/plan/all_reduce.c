@@ -174,7 +174,7 @@ struct reduce_chunk {
 static uint32_t first_tensor(const struct reduce_row *row, const struct reduce_chunk *chunk) {
     uint32_t t = 0;
 
-    while (row->offsets[t + 1] <= chunk->begin)
+    while (t + 1 < row->n_tensors && row->offsets[t + 1] <= chunk->begin)
         t++;
     return t;
 }

@@ -32,3 +32,10 @@ void sim_box_expect_success(pid_t pid);
 void sim_box_kill(pid_t pid);
 /* Bytes that all processes hold of a GPU, the dead reaped. */
 uint64_t sim_box_used(struct sim_box *sim_box, unsigned gpu);
+
+/*
+ * Whether the pages of an arena can move, for a test whose memory is tight. Under the thread
+ * sanitizer the simulated driver has addresses for the arena of one GPU alone, and the others are
+ * made of regions: it says that the test is skipped.
+ */
+bool sim_box_arenas_move(void);

@@ -5,6 +5,7 @@
  * curve.
  */
 #include <errno.h>
+#include <pthread.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,8 +30,7 @@ static struct {
     char last_warning[2][512];
 } scene;
 
-static void on_log(void *userdata, enum allot_log_level level, const char *text) {
-    (void)userdata;
+static void note(enum allot_log_level level, const char *text) {
     if (level == ALLOT_LOG_WARNING) {
         snprintf(scene.last_warning[scene.n_warnings++ % 2], sizeof(scene.last_warning[0]), "%s",
                  text);
@@ -45,6 +45,16 @@ static void on_log(void *userdata, enum allot_log_level level, const char *text)
             fault_xid(scene.box.box, scene.card[i], 79);
             box_unlock(scene.box.box);
         }
+}
+
+/* Threads of a run log side by side. */
+static void on_log(void *userdata, enum allot_log_level level, const char *text) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+    (void)userdata;
+    pthread_mutex_lock(&lock);
+    note(level, text);
+    pthread_mutex_unlock(&lock);
 }
 
 static void open_scene(void) {

@@ -198,7 +198,7 @@ START_TEST(without_it_the_log_says_what_sums_instead) {
         job_close(&job);
     }
     ck_assert_msg(strncmp(said, "5: ", 3) == 0 && strstr(said, "/nonexistent") &&
-                      strstr(said, "go by our own copies, in a ring or a tree"),
+                      strstr(said, "go by our own copies between the GPUs"),
                   "%s", said);
     ck_assert_ptr_eq(strchr(said, '\n'), said + strlen(said) - 1); /* once */
     sim_box_done(&box);

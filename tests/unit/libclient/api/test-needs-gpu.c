@@ -65,19 +65,6 @@ static void close_world(struct world *world, bool has_daemon) {
     sim_box_done(&world->box);
 }
 
-/*
- * What is foreseen holds for arenas whose pages can move. Under the thread sanitizer the simulated
- * driver has addresses for the arena of one GPU alone; the other is made of regions.
- */
-static bool has_addresses(void) {
-#if defined(__SANITIZE_THREAD__)
-    printf("skipped: the thread sanitizer leaves no addresses for two arenas\n");
-    return false;
-#else
-    return true;
-#endif
-}
-
 static int plan(struct world *world) {
     return allot_session_plan(&world->needs, world->graph, &world->options, NULL, NULL, 0, NULL, 0,
                               &world->step, 1, &world->err);
@@ -103,7 +90,7 @@ START_TEST(a_plan_takes_nothing_and_the_session_leases_exactly_that) {
     struct allot_session *session;
     struct world world;
 
-    if (!has_addresses())
+    if (!sim_box_arenas_move())
         return;
     open_world(&world, true);
     ck_assert_msg(plan(&world) == 0, "%s", world.err.text);
@@ -170,7 +157,7 @@ START_TEST(needs_hold_without_a_daemon) {
     struct allot_session *session;
     struct world world;
 
-    if (!has_addresses())
+    if (!sim_box_arenas_move())
         return;
     open_world(&world, false);
     ck_assert_msg(plan(&world) == 0, "%s", world.err.text);

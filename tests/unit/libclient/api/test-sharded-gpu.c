@@ -410,6 +410,8 @@ START_TEST(a_model_that_no_card_could_hold_learns) {
     struct allot_session_options session_options = ALLOT_SESSION_OPTIONS_INIT;
     struct sim_box box;
 
+    if (!sim_box_arenas_move())
+        return;
     open_box(&box);
     session_options.memory_limit = 16 << 20;
     session_options.no_wait = true;

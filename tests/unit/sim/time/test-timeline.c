@@ -397,6 +397,7 @@ START_TEST(copies_over_pcie_share_lanes_and_uplinks) {
     for (size_t i = 0; i < ELEMENTSOF(item); i++)
         ck_assert_msg(item[i].end_ns == ends[i], "copy %zu ends at %u", i,
                       (unsigned)item[i].end_ns);
+    forget(&timeline);
 }
 END_TEST
 
