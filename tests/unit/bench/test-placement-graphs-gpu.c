@@ -37,7 +37,7 @@ static void compare_on(const struct box_spec *spec, const char *const *names) {
     while (names[n])
         n++;
 /* Sanitizers find nothing in the second graph that they do not find in the first, in minutes. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if SUITE_IS_SANITIZED
     n = 1;
 #endif
     sim_box_init_driver(&box, spec, SIM_LIB_DIR);

@@ -226,7 +226,7 @@ static const char *const gpus[REPLICAS_MAX] = { "/gpu:0", "/gpu:1", "/gpu:2", "/
                                                 "/gpu:4", "/gpu:5", "/gpu:6", "/gpu:7" };
 static const char *const mixed[] = { "/cpu:0", "/gpu:0", "/gpu:1", "/gpu:2",
                                      "/gpu:3", "/gpu:4", "/gpu:5", "/gpu:6" };
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if SUITE_IS_SANITIZED
 static const size_t counts[] = { 2, 5 }; /* ten times as slow */
 #else
 static const size_t counts[] = { 2, 3, 4, REPLICAS_MAX };

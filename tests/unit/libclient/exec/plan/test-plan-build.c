@@ -15,7 +15,7 @@
 #include "libclient/allot/train.h"
 #include "tests/support/suite.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if SUITE_IS_SANITIZED
 enum { N_OPS = 15000, LATE_USEC = 500000 };
 #else
 enum { N_OPS = 60000, LATE_USEC = 50000 };
