@@ -154,12 +154,13 @@ int compile_keep_order(struct compile *compile) {
 
 int compile_sums_order(struct compile *compile) {
     struct program *program = compile->program;
-    const uint32_t n_queues = compile_n_queues(program);
     cleanup(freep) uint32_t *last = NULL;
+    uint32_t n_queues;
     int r = 0;
 
     if (compile->n_all_reduces == 0)
         return 0;
+    n_queues = compile_n_queues(program);
     last = malloc(n_queues * sizeof(*last));
     if (!last)
         return -ENOMEM;
