@@ -40,16 +40,13 @@
 
 static const struct {
     const char *name, *type;
+    bool is_of_services; /* bound to a service's cgroup, and nothing that a scope has */
 } known[] = {
-#define X(name, type) { name, type },
+#define X(name, type) { name, type, false },
     LIMITS(X)
 #undef X
+        { "RestrictFileSystems", "(bas)", true },
 };
-/* What services have besides and the kernel binds to their cgroup: a job that left it would be
- * free of it, and a scope cannot have it. */
-static const struct {
-    const char *name, *type;
-} of_services[] = { { "RestrictFileSystems", "(bas)" } };
 _Static_assert(ELEMENTSOF(known) <= UNIT_LIMITS_MAX, "all of them may be set");
 
 /* Go back to the start of the value, which was read when the limit was found, and enter it. */
@@ -127,29 +124,6 @@ static void drop_devices(struct unit_limits *limits) {
     limits->has_devices = false;
 }
 
-static int check_of_services(sd_bus *bus, const char *path, const char *interface, const char *unit,
-                             struct allot_error *err) {
-    for (size_t i = 0; i < ELEMENTSOF(of_services); i++) {
-        cleanup(bus_cleanup_errorp) sd_bus_error error = SD_BUS_ERROR_NULL;
-        cleanup(bus_cleanup_messagep) sd_bus_message *value = NULL;
-        int r = sd_bus_get_property(bus, UNIT_LIMITS_SYSTEMD, path, interface, of_services[i].name,
-                                    &error, &value, of_services[i].type);
-
-        if (r < 0 && sd_bus_error_has_name(&error, SD_BUS_ERROR_UNKNOWN_PROPERTY))
-            continue; /* a scope, or another version of systemd */
-        if (r >= 0)
-            r = limit_is_default(
-                &(struct unit_limit){ of_services[i].name, of_services[i].type, value });
-        if (r <= 0)
-            return error_set(err, -EOPNOTSUPP, "%s of %s cannot be carried over: %s",
-                             of_services[i].name, unit,
-                             r == 0          ? "a scope has no such limit"
-                             : error.message ? error.message
-                                             : strerror(-r));
-    }
-    return 0;
-}
-
 int unit_limits_read(struct unit_limits *ret, sd_bus *bus, const char *path, const char *interface,
                      const char *unit, struct allot_error *err) {
     /* Of a lease's own scope, which only the hand makes, or of locked mode. */
@@ -163,14 +137,17 @@ int unit_limits_read(struct unit_limits *ret, sd_bus *bus, const char *path, con
                                     &error, &value, known[i].type);
 
         if (r < 0 && sd_bus_error_has_name(&error, SD_BUS_ERROR_UNKNOWN_PROPERTY))
-            continue; /* another version of systemd */
+            continue; /* another version of systemd, or another kind of unit */
         if (r >= 0) {
             *limit = (struct unit_limit){ known[i].name, known[i].type, value };
             r = limit_is_default(limit);
         }
-        if (r < 0)
+        if (r < 0 || (r == 0 && known[i].is_of_services))
             return error_set(err, -EOPNOTSUPP, "%s of %s cannot be carried over: %s", known[i].name,
-                             unit, error.message ? error.message : strerror(-r));
+                             unit,
+                             r == 0          ? "a scope has no such limit"
+                             : error.message ? error.message
+                                             : strerror(-r));
         if (r > 0)
             continue;
         value = NULL;
@@ -180,7 +157,7 @@ int unit_limits_read(struct unit_limits *ret, sd_bus *bus, const char *path, con
     }
     if (is_own)
         drop_devices(ret);
-    return check_of_services(bus, path, interface, unit, err);
+    return 0;
 }
 
 int unit_limits_append(const struct unit_limits *limits, sd_bus_message *message, bool anew) {
