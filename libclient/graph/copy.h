@@ -6,9 +6,9 @@
 #include "libclient/graph/graph.h"
 
 /*
- * Nodes 0 to n - 1, with what the graph remembers of variables, but for hints of the placer. Nobody
- * may build meanwhile. -EINVAL: one of the variables is a copy of a strategy, so its graph was
- * built for a number of devices; -ENOMEM.
+ * Nodes 0 to n - 1, with what the graph remembers of variables, but for hints of the placer. No
+ * other thread may build `from` meanwhile. -EINVAL: one of the variables is a copy of a strategy,
+ * so its graph was built for a number of devices; -ENOMEM.
  */
 int graph_copy(struct allot_graph **ret, const struct allot_graph *from, uint32_t n,
                struct allot_error *err);

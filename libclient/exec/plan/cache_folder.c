@@ -61,7 +61,7 @@ static int complain(struct cache_folder *folder, int r, const char *path, const 
     return r;
 }
 
-/* A folder of this user's. Nobody else may write to the last; those above it may be a group's. */
+/* A folder of this user's. No other user may write to the last; those above may be a group's. */
 static int check_folder(struct cache_folder *folder, int fd, const char *path) {
     struct stat st;
 
